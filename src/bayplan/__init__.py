@@ -1,0 +1,2 @@
+"""bayplan: which CPUs, memory, NUMA nodes and devices each Kubernetes container gets."""
+
