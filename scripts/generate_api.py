@@ -29,7 +29,12 @@ META = "io.k8s.apimachinery.pkg.apis.meta.v1"
 
 # group version package -> (proto directory, model prefixes tried in this order, module, root kinds)
 GROUPS: dict[str, tuple[str, tuple[str, ...], str, list[str]]] = {
-    META: ("meta", ("V1",), "meta_v1", ["Status", "DeleteOptions", "APIGroup", "APIGroupList", "APIResourceList", "APIVersions"]),
+    META: (
+        "meta",
+        ("V1",),
+        "meta_v1",
+        ["Status", "DeleteOptions", "APIGroup", "APIGroupList", "APIResourceList", "APIVersions"],
+    ),
     "io.k8s.api.core.v1": (
         "core/v1",
         ("CoreV1", "V1"),
@@ -60,7 +65,12 @@ GROUPS: dict[str, tuple[str, tuple[str, ...], str, list[str]]] = {
         "resource_v1alpha3",
         ["ResourcePoolStatusRequest", "DeviceTaintRule"],
     ),
-    "io.k8s.api.scheduling.v1beta1": ("scheduling/v1beta1", ("V1beta1",), "scheduling_v1beta1", ["PodGroup", "Workload"]),
+    "io.k8s.api.scheduling.v1beta1": (
+        "scheduling/v1beta1",
+        ("V1beta1",),
+        "scheduling_v1beta1",
+        ["PodGroup", "Workload"],
+    ),
     "io.k8s.api.scheduling.v1": ("scheduling/v1", ("V1",), "scheduling_v1", ["PriorityClass"]),
     "io.k8s.api.coordination.v1": ("coordination/v1", ("V1",), "coordination_v1", ["Lease"]),
     "io.k8s.api.events.v1": ("events/v1", ("EventsV1", "V1"), "events_v1", ["Event"]),
@@ -124,7 +134,9 @@ def read_proto(text: str) -> dict[str, dict[str, ProtoField]]:
         elif m := re.match(r"//\s*\+(\w+)(?:=(.*))?$", line):
             tags.setdefault(m[1], []).append((m[2] or "").strip())
         elif current is not None and (
-            m := re.fullmatch(r"(?:(optional|repeated) )?(map<string, ?[\w.]+>|[\w.]+) (\w+) = (\d+)(?: \[.*\])?;", line)
+            m := re.fullmatch(
+                r"(?:(optional|repeated) )?(map<string, ?[\w.]+>|[\w.]+) (\w+) = (\d+)(?: \[.*\])?;", line
+            )
         ):
             is_map = m[2].startswith("map<")
             kind = m[2][4:-1].split(",")[1].strip() if is_map else m[2]
@@ -134,7 +146,9 @@ def read_proto(text: str) -> dict[str, dict[str, ProtoField]]:
 
 
 def show(git_dir: str, path: str) -> str:
-    return subprocess.run(["git", "-C", git_dir, "show", f"HEAD:{path}"], check=True, capture_output=True, text=True).stdout
+    return subprocess.run(
+        ["git", "-C", git_dir, "show", f"HEAD:{path}"], check=True, capture_output=True, text=True
+    ).stdout
 
 
 def snake(name: str) -> str:
@@ -147,7 +161,11 @@ class Generator:
     def __init__(self, api: str, machinery: str) -> None:
         self.proto: dict[str, dict[str, dict[str, ProtoField]]] = {}
         for package, (directory, *_rest) in GROUPS.items():
-            text = show(machinery, "pkg/apis/meta/v1/generated.proto") if package == META else show(api, f"{directory}/generated.proto")
+            text = (
+                show(machinery, "pkg/apis/meta/v1/generated.proto")
+                if package == META
+                else show(api, f"{directory}/generated.proto")
+            )
             self.proto[package] = read_proto(text)
         newer = ROOT / "scripts" / "newer_fields.json"
         self.newer: dict[str, dict[str, Any]] = json.loads(newer.read_text()) if newer.exists() else {}
@@ -165,7 +183,9 @@ class Generator:
         """The (package, type name) a reference points to."""
         if proto_type and "." in proto_type:
             path, name = proto_type.rsplit(".", 1)
-            return {"k8s.io.apimachinery.pkg.apis.meta.v1": META}.get(path, "io." + path.replace("k8s.io.", "k8s.", 1)), name
+            return {"k8s.io.apimachinery.pkg.apis.meta.v1": META}.get(
+                path, "io." + path.replace("k8s.io.", "k8s.", 1)
+            ), name
         if proto_type and proto_type not in PLAIN:
             return package, proto_type
         name = re.sub(r"^(?:[A-Z][a-z]+)?V\d+(?:alpha\d+|beta\d+)?", "", model_name)
@@ -193,7 +213,9 @@ class Generator:
         openapi = model.openapi_types
         for key, info in model.model_fields.items():
             json_name = info.serialization_alias or key
-            declared = openapi.get(key) or openapi.get(key.removeprefix("var_")) or openapi[f"_{key.removeprefix('var_')}"]
+            declared = (
+                openapi.get(key) or openapi.get(key.removeprefix("var_")) or openapi[f"_{key.removeprefix('var_')}"]
+            )
             numbers, pf = flat.get(json_name, ([], None))
             row: dict[str, Any] = {"name": json_name, "type": self.kind(package, f"{name}.{json_name}", declared, pf)}
             if info.is_required():
@@ -205,7 +227,11 @@ class Generator:
                 row["number"] = numbers
             elif not (json_name in ("apiVersion", "kind") and model.model_fields.keys() >= {"api_version", "kind"}):
                 self.unnumbered.append(f"{package}.{name}.{json_name}: {row['type']}")
-            for tag, out in (("patchStrategy", "patchStrategy"), ("patchMergeKey", "patchMergeKey"), ("listType", "listType")):
+            for tag, out in (
+                ("patchStrategy", "patchStrategy"),
+                ("patchMergeKey", "patchMergeKey"),
+                ("listType", "listType"),
+            ):
                 if pf and tag in pf.tags:
                     row[out] = pf.tags[tag][0]
             if pf and "listMapKey" in pf.tags:
@@ -231,9 +257,15 @@ class Generator:
                 target, name = self.locate(package, pf.type, "")
                 if self.model(target, name) is None:
                     return "any"
-            return {"str": "string", "int": "int64", "bool": "bool", "float": "double", "object": "any", "datetime": "time", "bytearray": "bytes"}[
-                declared
-            ]
+            return {
+                "str": "string",
+                "int": "int64",
+                "bool": "bool",
+                "float": "double",
+                "object": "any",
+                "datetime": "time",
+                "bytearray": "bytes",
+            }[declared]
         target, name = self.locate(package, pf.type if pf else None, declared)
         self.add(target, name)
         return f"ref:{target}.{name}"
@@ -249,7 +281,9 @@ class Generator:
     def write(self) -> None:
         OUT.mkdir(parents=True, exist_ok=True)
         table = {f"{p}.{n}": rows for p, types in self.types.items() for n, rows in sorted(types.items())}
-        (OUT / "schema.json").write_text("{\n" + ",\n".join(f"{json.dumps(k)}: {json.dumps(v)}" for k, v in table.items()) + "\n}\n")
+        (OUT / "schema.json").write_text(
+            "{\n" + ",\n".join(f"{json.dumps(k)}: {json.dumps(v)}" for k, v in table.items()) + "\n}\n"
+        )
         for package, types in self.types.items():
             (OUT / f"{GROUPS[package][2]}.py").write_text(self.module(package, types))
         (OUT / "__init__.py").write_text('"""Generated by scripts/generate_api.py; do not edit."""\n')
@@ -261,7 +295,14 @@ class Generator:
         body: list[str] = []
         for name, rows in sorted(types.items()):
             body.append(self.struct(package, name, rows, imports))
-        head = ['"""Generated by scripts/generate_api.py; do not edit."""', "", "from __future__ import annotations", "", "from typing import Any", ""]
+        head = [
+            '"""Generated by scripts/generate_api.py; do not edit."""',
+            "",
+            "from __future__ import annotations",
+            "",
+            "from typing import Any",
+            "",
+        ]
         head.append("from bayplan.api.base import KubeStruct, RawQuantity")
         for target, names in sorted(imports.items()):
             head.append(f"from bayplan.api._generated.{GROUPS[target][2]} import {', '.join(sorted(names))}")
@@ -272,7 +313,7 @@ class Generator:
         rename: dict[str, str] = {}
         lines: list[str] = []
         first = {"apiVersion": 0, "kind": 1, "metadata": 2, "spec": 3, "status": 4}
-        for row in sorted(rows, key=lambda r: (first.get(r["name"], 9))):
+        for row in sorted(rows, key=lambda r: first.get(r["name"], 9)):
             attribute = snake(row["name"])
             if attribute != row["name"]:
                 rename[attribute] = row["name"]

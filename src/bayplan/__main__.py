@@ -1,0 +1,3 @@
+from bayplan.cli.main import main
+
+main()

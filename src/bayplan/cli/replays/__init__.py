@@ -1,0 +1,1 @@
+"""What `bayplan replay` can replay: a module per kind."""

@@ -1,0 +1,1 @@
+"""The programs: each wires the pure parts to clients, sockets and clocks."""
