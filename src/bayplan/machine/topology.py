@@ -84,7 +84,7 @@ class PCIDevice:
     """One PCI function that is not a bridge.
 
     ``numa_node`` is the kernel's word, -1 for "no affinity" and None where the file is absent. ``local_cpus_mask`` is
-    None where no list is shown. ``pcie_root`` is the host bridge (``pci0000:17``); ``path`` are the addresses of the
+    None where neither a list nor a bit map is shown. ``pcie_root`` is the host bridge (``pci0000:17``); ``path`` are the addresses of the
     bridges from the root to the device.
     """
 
@@ -94,6 +94,8 @@ class PCIDevice:
     device: int | None = None
     numa_node: int | None = None
     local_cpus_mask: int | None = None
+    local_cpus_from_map: bool = False
+    """Whether an old kernel showed the local CPUs as a bit map only."""
     pcie_root: str | None = None
     path: tuple[str, ...] = ()
 
