@@ -84,8 +84,8 @@ class PCIDevice:
     """One PCI function that is not a bridge.
 
     ``numa_node`` is the kernel's word, -1 for "no affinity" and None where the file is absent. ``local_cpus_mask`` is
-    None where neither a list nor a bit map is shown. ``pcie_root`` is the host bridge (``pci0000:17``); ``path`` are the addresses of the
-    bridges from the root to the device.
+    None where neither a list nor a bit map is shown. ``pcie_root`` is the host bridge (``pci0000:17``); ``path`` are the
+    addresses of the bridges from the root to the device.
     """
 
     address: str

@@ -8,7 +8,6 @@ goes through ``tarfile``. Both bound what they accept: an archive is input from 
 from __future__ import annotations
 
 import bz2
-import gzip
 import io
 import lzma
 import os
@@ -16,7 +15,8 @@ import tarfile
 import zlib
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import IO, cast
+from pathlib import Path
+from typing import Protocol
 
 MAX_BYTES = 512 << 20
 """The largest archive, uncompressed."""
@@ -24,6 +24,16 @@ _BLOCK = 512
 _FILE, _OLD_FILE, _HARD_LINK, _LINK, _DIRECTORY = b"0", b"\0", b"1", b"2", b"5"
 
 Texts = dict[str, str]
+
+
+class _Decompressor(Protocol):
+    """What the decompressors of xz, bzip2 and gzip have in common."""
+
+    @property
+    def eof(self) -> bool: ...
+    @property
+    def unused_data(self) -> bytes: ...
+    def decompress(self, data: bytes, max_length: int, /) -> bytes: ...
 
 
 class ArchiveError(ValueError):
@@ -48,17 +58,26 @@ def read_texts(path: str | os.PathLike[str], name_of: Callable[[str], str | None
 
 
 def _decompressed(path: str | os.PathLike[str]) -> bytes:
-    with open(path, "rb") as raw:
-        magic = raw.read(6)
-    opener: Callable[[str | os.PathLike[str]], IO[bytes]] = partial(open, mode="rb")
-    for prefix, compressed in ((b"\xfd7zXZ\0", lzma.open), (b"\x1f\x8b", gzip.open), (b"BZh", bz2.open)):
-        if magic.startswith(prefix):
-            opener = cast(Callable[[str | os.PathLike[str]], IO[bytes]], compressed)
-    with opener(path) as opened:
-        data = opened.read(MAX_BYTES + 1)
-    if len(data) > MAX_BYTES:
-        raise ValueError(f"larger than {MAX_BYTES >> 20} MiB")
-    return data
+    packed = Path(path).read_bytes()
+    new: Callable[[], _Decompressor]
+    if packed.startswith(b"\xfd7zXZ\0"):
+        new = lzma.LZMADecompressor
+    elif packed.startswith(b"BZh"):
+        new = bz2.BZ2Decompressor
+    elif packed.startswith(b"\x1f\x8b"):
+        new = partial(zlib.decompressobj, 16 + zlib.MAX_WBITS)
+    else:
+        return packed
+    data = bytearray()
+    while packed.strip(b"\0"):  # parallel compressors write several streams one after the other
+        stream = new()
+        data += stream.decompress(packed, MAX_BYTES + 1 - len(data))
+        if len(data) > MAX_BYTES:
+            raise ValueError(f"larger than {MAX_BYTES >> 20} MiB")
+        if not stream.eof:
+            raise EOFError("the compressed data ends too early")
+        packed = stream.unused_data
+    return bytes(data)
 
 
 def _plain(data: bytes, name_of: Callable[[str], str | None]) -> Texts | None:

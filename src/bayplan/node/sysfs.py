@@ -50,9 +50,9 @@ class TreeError(ValueError):
     """A directory or archive that holds no ``/sys`` tree, or cannot be read; the message says what was expected."""
 
 
-def read_live() -> dict[str, str]:
-    """The tree of the running kernel."""
-    return _Reader("/", share=True).read()
+def read_live_tree(root: str | os.PathLike[str] = "/") -> dict[str, str]:
+    """The tree of the running kernel (or of another whose ``/sys`` is mounted below ``root``), read once per set."""
+    return _Reader(os.fspath(root), share=True).read()
 
 
 def read_directory(root: str | os.PathLike[str]) -> dict[str, str]:
@@ -96,7 +96,7 @@ def read_tree(source: str | os.PathLike[str]) -> dict[str, str]:
     """
     path = Path(source)
     if os.fspath(source) in ("/", "/sys", "/sys/"):
-        return read_live()
+        return read_live_tree()
     if path.is_dir():
         return read_directory(path)
     if not path.exists():
