@@ -116,7 +116,7 @@ class EventRecorder:
         if task is not None:
             try:
                 await asyncio.wait_for(self._queue.join(), 1.0)
-            except asyncio.TimeoutError:
+            except TimeoutError:
                 log.info("%d events were not written", self._queue.qsize())
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)

@@ -96,7 +96,7 @@ class HTTPTransport:
             except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as error:
                 if attempts == 0 or isinstance(error, aiohttp.ClientConnectorError):
                     raise self._failed(error) from error
-            except (aiohttp.ClientError, ssl.SSLError, OSError, asyncio.TimeoutError) as error:
+            except (TimeoutError, aiohttp.ClientError, ssl.SSLError, OSError) as error:
                 raise self._failed(error) from error
 
     async def stream(self, path: str, query: Mapping[str, str]) -> AsyncIterator[bytes]:
@@ -112,7 +112,7 @@ class HTTPTransport:
                     raise ApiError(status_from_body(response.status, await response.read()))
                 async for line in _lines(response.content):
                     yield line
-        except (aiohttp.ClientError, ssl.SSLError, OSError, asyncio.TimeoutError) as error:
+        except (TimeoutError, aiohttp.ClientError, ssl.SSLError, OSError) as error:
             raise self._failed(error) from error
 
     async def close(self) -> None:

@@ -97,7 +97,7 @@ class LeaderElector:
             try:
                 if await asyncio.wait_for(self.try_acquire_or_renew(), self._renew_deadline):
                     renewed = started
-            except asyncio.TimeoutError:
+            except TimeoutError:
                 log.warning("renewing lease %s/%s takes too long", self._namespace, self._name)
         self.is_leader = False
 
