@@ -2,12 +2,12 @@
 
 A CDI document names a *kind* (``vendor.com/class``) and devices of it; a device is asked for as
 ``vendor.com/class=name``. Its *edits* (environment, device nodes, mounts, hooks) go into the container's OCI
-configuration, the document's own edits first and once per document, then the device's, in the order in which the devices
-were asked for.
+configuration, the document's own edits first and once per document, then the device's, in the order in which the
+devices were asked for.
 
 :class:`Cache` reads directories the way container runtimes do: files ``*.json`` and ``*.yaml``, later directories win
-over earlier ones, two documents of the same directory that define one device make this device unusable (a conflict), and
-an unreadable document is skipped with its error kept. A runtime may look at any time, so documents must be written
+over earlier ones, two documents of the same directory that define one device make this device unusable (a conflict),
+and an unreadable document is skipped with its error kept. A runtime may look at any time, so documents must be written
 atomically; :func:`write_document` does.
 
 Source: CDI specification 0.3.0 to 1.1.0.
@@ -60,7 +60,7 @@ class CDIError(ValueError):
 
 
 class _Part(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True, rename="camel"):
-    """Base of all parts: unknown fields are errors, since an edit that is ignored silently would break isolation."""
+    """Base of all parts of a document."""
 
 
 class DeviceNode(_Part):
@@ -149,7 +149,7 @@ class Document(_Part):
     container_edits: ContainerEdits | None = None
 
     def validate(self) -> None:
-        """Raises :class:`CDIError` for what a runtime would refuse: version, names, duplicates, edits without content."""
+        """Raises :class:`CDIError` for what a runtime would refuse: version, names, duplicates, empty edits."""
         if self.cdi_version not in VERSIONS:
             raise CDIError(f"cdiVersion: {self.cdi_version!r} is none of {', '.join(VERSIONS)}")
         vendor, _, device_class = self.kind.partition("/")
@@ -234,8 +234,7 @@ def parse_document(text: str | bytes, *, source: str = "") -> Document:
     """Reads JSON or YAML and validates it. Raises :class:`CDIError` that begins with ``source``."""
     prefix = f"{source}: " if source else ""
     try:
-        # A reader must be able to hand on documents that a newer vendor tool wrote for other runtimes: only JSON/YAML
-        # syntax and the fields of the versions above are accepted, everything else is named in the error.
+        # Unknown fields are refused, as runtimes do: an edit that is ignored silently would break isolation.
         document = msgspec.convert(yaml.safe_load(text), type=Document)
         document.validate()
     except (yaml.YAMLError, msgspec.ValidationError, CDIError) as error:
