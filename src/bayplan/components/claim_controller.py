@@ -1,0 +1,302 @@
+"""The ResourceClaim controller's loop: what `bayplan.controllers.resourceclaim` decides, written through the API.
+
+Reads come from informers. Two things a cache cannot know are asked of the server: a claim this process has just created
+(remembered until its informer shows it, so that none is made twice), and whether a consumer that the cache does not know
+is really gone (a reservation may be newer than the pod's entry in the cache).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from bayplan.api.core import Pod
+from bayplan.api.gates import FeatureGates
+from bayplan.api.resource import ResourceClaim, ResourceClaimTemplate
+from bayplan.api.scheduling import PodGroup
+from bayplan.client.api import MERGE_PATCH, STRATEGIC_PATCH
+from bayplan.client.errors import ApiError
+from bayplan.client.events import EventRecorder
+from bayplan.client.informer import Informer
+from bayplan.client.transport import TransportClient
+from bayplan.components.loop import ControlLoop, Later
+from bayplan.controllers import resourceclaim as rules
+from bayplan.dra.pod_claims import claim_names, matches_pod_group
+
+log = logging.getLogger(__name__)
+
+Key = tuple[str, str, str]
+"""("pod" | "group" | "claim", namespace, name)."""
+
+
+class ClaimController:
+    """Generates, reserves, gives back and deletes claims. Informers are shared and started by the caller."""
+
+    def __init__(
+        self,
+        client: TransportClient,
+        recorder: EventRecorder,
+        pods: Informer[Pod],
+        claims: Informer[ResourceClaim],
+        templates: Informer[ResourceClaimTemplate],
+        groups: Informer[PodGroup],
+        gates: FeatureGates,
+    ) -> None:
+        self._client, self._recorder, self._gates = client, recorder, gates
+        self._pods, self._claims, self._templates, self._groups = pods, claims, templates, groups
+        self._created: dict[tuple[str, str], ResourceClaim] = {}
+        self.loop: ControlLoop[Key] = ControlLoop("resourceclaim", self._sync, workers=10)
+        add = self.loop.queue.add
+        pods.add_handlers(self._pod_added, self._pod_changed, self._pod_gone)
+        claims.add_handlers(self._claim_changed, lambda _old, new: self._claim_changed(new), None)
+        templates.add_handlers(self._template_added, None, None)
+        groups.add_handlers(
+            lambda g: add(_key("group", g)), lambda _o, g: self._group_changed(g), lambda g: self._group_gone(g)
+        )
+
+    # -- what changes wake
+
+    def _pod_added(self, pod: Pod) -> None:
+        if _uses_claims(pod):
+            if not rules.pod_is_done(pod):
+                self.loop.queue.add(_key("pod", pod))
+            if rules.pod_is_done(pod) or _bound(pod):
+                self._enqueue_claims(pod)
+
+    def _pod_changed(self, old: Pod, new: Pod) -> None:
+        self._pod_added(new)
+
+    def _pod_gone(self, pod: Pod) -> None:
+        if _uses_claims(pod):
+            self._enqueue_claims(pod)
+
+    def _enqueue_claims(self, pod: Pod) -> None:
+        namespace = _namespace(pod)
+        for name in claim_names(pod):
+            self.loop.queue.add(("claim", namespace, name))
+        for claim in self._claims.by_index("owner", _uid(pod)):
+            self.loop.queue.add(_key("claim", claim))
+
+    def _claim_changed(self, claim: ResourceClaim) -> None:
+        self.loop.queue.add(_key("claim", claim))
+        if claim.status is not None and claim.status.allocation is not None:
+            for pod in self._pods.by_index("claim", f"{_namespace(claim)}/{_name(claim)}"):
+                if _bound(pod):
+                    self.loop.queue.add(_key("pod", pod))
+
+    def _template_added(self, template: ResourceClaimTemplate) -> None:
+        """Pods and groups that waited for the template need not wait for their back-off."""
+        wanted = f"{_namespace(template)}/{_name(template)}"
+        for pod in self._pods.by_index("template", wanted):
+            self.loop.queue.add(_key("pod", pod))
+        for group in self._groups.items():
+            entries = (group.spec.resource_claims if group.spec else None) or ()
+            if _namespace(group) == _namespace(template) and any(
+                e.resource_claim_template_name == _name(template) for e in entries
+            ):
+                self.loop.queue.add(_key("group", group))
+
+    def _group_changed(self, group: PodGroup) -> None:
+        self.loop.queue.add(_key("group", group))
+        for pod in self._pods.by_index("group", f"{_namespace(group)}/{_name(group)}"):
+            self.loop.queue.add(_key("pod", pod))
+
+    def _group_gone(self, group: PodGroup) -> None:
+        for claim in self._claims.items():
+            reserved = (claim.status.reserved_for if claim.status else None) or ()
+            if any(r.uid == _uid(group) for r in reserved):
+                self.loop.queue.add(_key("claim", claim))
+
+    # -- the work
+
+    async def _sync(self, key: Key) -> None:
+        what, namespace, name = key
+        if what == "pod":
+            pod = self._pods.get(namespace, name)
+            if pod is not None:
+                await self._sync_pod(pod)
+        elif what == "group":
+            group = self._groups.get(namespace, name)
+            if group is not None:
+                await self._sync_group(group)
+        else:
+            claim = self._claims.get(namespace, name)
+            if claim is not None:
+                await self._sync_claim(claim)
+
+    def _world(
+        self, namespace: str, pods: dict[str, Pod] | None = None, groups: dict[str, PodGroup] | None = None
+    ) -> rules.World:
+        pods, groups = pods or {}, groups or {}
+        return rules.World(
+            pod=lambda name: pods.get(name) or self._pods.get(namespace, name),
+            pod_group=lambda name: groups.get(name) or self._groups.get(namespace, name),
+            template=lambda name: self._templates.get(namespace, name),
+            claim=lambda name: self._claims.get(namespace, name),
+            owned=self._owned,
+            gates=self._gates,
+        )
+
+    def _owned(self, uid: str) -> Iterable[ResourceClaim]:
+        seen = self._claims.by_index("owner", uid)
+        known = {_uid(c) for c in seen}
+        for key, claim in list(self._created.items()):
+            if key[0] != uid:
+                continue
+            if _uid(claim) in known:
+                del self._created[key]
+            else:
+                seen.append(claim)
+        return seen
+
+    async def _sync_pod(self, pod: Pod) -> None:
+        world = self._world(_namespace(pod))
+        plan = rules.sync_pod(pod, world)
+        await self._create(pod, plan)
+        if plan.create:
+            plan = rules.sync_pod(pod, world)
+        if plan.statuses:
+            await self._client.patch(
+                Pod, _name(pod), _namespace(pod), _status_patch(pod, plan.statuses), STRATEGIC_PATCH, "status"
+            )
+        group = self._group_of(pod)
+        for claim in plan.reserve:
+            for_group = group is not None and any(
+                e.resource_claim_name == _name(claim) or _generated_for(pod, e.name) == _name(claim)
+                for e in (pod.spec.resource_claims if pod.spec else None) or ()
+                if matches_pod_group(e, group)
+            )
+            status = rules.reserve(claim, pod, group if for_group else None)
+            await self._client.update_status(msgspec.structs.replace(claim, status=status))
+
+    async def _sync_group(self, group: PodGroup) -> None:
+        world = self._world(_namespace(group))
+        plan = rules.sync_pod_group(group, world)
+        await self._create(group, plan)
+        if plan.create:
+            plan = rules.sync_pod_group(group, world)
+        if plan.statuses:
+            patch = _status_patch(group, plan.statuses)
+            await self._client.patch(PodGroup, _name(group), _namespace(group), patch, MERGE_PATCH, "status")
+
+    async def _create(self, owner: Pod | PodGroup, plan: rules.ConsumerSync) -> None:
+        for claim in plan.create:
+            created = await self._client.create(claim)
+            entry = ((claim.metadata and claim.metadata.annotations) or {}).get(rules.POD_CLAIM_NAME, "")
+            self._created[_uid(owner), entry] = created
+        for failure in plan.failures:
+            self._recorder.event(owner, "Warning", rules.FAILED_CREATION, failure.message)
+        if plan.failures:
+            raise Later(plan.failures[0].message)
+
+    async def _sync_claim(self, claim: ResourceClaim) -> None:
+        namespace, name = _namespace(claim), _name(claim)
+        pods, groups = await self._unknown_consumers(claim)
+        plan = rules.sync_claim(claim, self._world(namespace, pods, groups))
+        if plan.status is not None:
+            claim = await self._client.update_status(msgspec.structs.replace(claim, status=plan.status))
+        if plan.drop_finalizer and claim.metadata is not None:
+            finalizers = [f for f in claim.metadata.finalizers or () if f != rules.FINALIZER]
+            metadata = msgspec.structs.replace(claim.metadata, finalizers=finalizers or None)
+            try:
+                claim = await self._client.update(msgspec.structs.replace(claim, metadata=metadata))
+            except ApiError as error:
+                if not error.not_found:  # it was only waiting for the finalizer
+                    raise
+        if plan.delete:
+            try:
+                await self._client.delete(ResourceClaim, name, namespace, uid=_uid(claim))
+            except ApiError as error:
+                if not error.not_found:
+                    raise
+
+    async def _unknown_consumers(self, claim: ResourceClaim) -> tuple[dict[str, Pod], dict[str, PodGroup]]:
+        """Ask the server about consumers that the caches do not know (yet)."""
+        pods: dict[str, Pod] = {}
+        groups: dict[str, PodGroup] = {}
+        namespace = _namespace(claim)
+        for r in (claim.status.reserved_for if claim.status else None) or ():
+            if not r.api_group and r.resource == "pods":
+                cached: Any = self._pods.get(namespace, r.name)
+                found: Any = await self._ask(Pod, r.name, namespace, r.uid, cached)
+                if found is not None:
+                    pods[r.name] = found
+            elif r.api_group == rules.SCHEDULING_GROUP and r.resource == "podgroups":
+                cached = self._groups.get(namespace, r.name)
+                found = await self._ask(PodGroup, r.name, namespace, r.uid, cached)
+                if found is not None:
+                    groups[r.name] = found
+        return pods, groups
+
+    async def _ask(self, kind: Any, name: str, namespace: str, uid: str, cached: Any) -> Any:
+        if cached is not None and _uid(cached) == uid:
+            return None
+        try:
+            return await self._client.get(kind, name, namespace)
+        except ApiError as error:
+            if error.not_found:
+                return None
+            raise
+
+    def _group_of(self, pod: Pod) -> PodGroup | None:
+        group = pod.spec.scheduling_group if pod.spec else None
+        return self._groups.get(_namespace(pod), group.pod_group_name) if group and group.pod_group_name else None
+
+
+def pod_indexes() -> dict[str, Any]:
+    """Indexes of the pod informer: ``claim`` and ``template`` (namespace/name), ``group``."""
+    return {
+        "claim": lambda p: [f"{_namespace(p)}/{n}" for n in claim_names(p)],
+        "template": lambda p: [
+            f"{_namespace(p)}/{e.resource_claim_template_name}"
+            for e in (p.spec.resource_claims if p.spec else None) or ()
+            if e.resource_claim_template_name
+        ],
+        "group": lambda p: (
+            [f"{_namespace(p)}/{p.spec.scheduling_group.pod_group_name}"] if p.spec and p.spec.scheduling_group else []
+        ),
+    }
+
+
+def claim_indexes() -> dict[str, Any]:
+    """Index of the claim informer: ``owner``, the UID of the controlling owner."""
+    return {"owner": lambda c: [o.uid for o in (c.metadata.owner_references or ()) if o.controller]}
+
+
+def _status_patch(obj: Pod | PodGroup, statuses: Any) -> dict[str, Any]:
+    return {
+        "metadata": {"uid": _uid(obj)},
+        "status": {"resourceClaimStatuses": [msgspec.to_builtins(s) for s in statuses]},
+    }
+
+
+def _generated_for(pod: Pod, entry: str) -> str | None:
+    statuses = (pod.status.resource_claim_statuses if pod.status else None) or ()
+    return next((s.resource_claim_name for s in statuses if s.name == entry), None)
+
+
+def _key(what: str, obj: Any) -> Key:
+    return what, obj.metadata.namespace or "", obj.metadata.name or ""
+
+
+def _namespace(obj: Any) -> str:
+    return str(obj.metadata.namespace or "")
+
+
+def _name(obj: Any) -> str:
+    return str(obj.metadata.name or "")
+
+
+def _uid(obj: Any) -> str:
+    return str(obj.metadata.uid or "")
+
+
+def _bound(pod: Pod) -> bool:
+    return bool(pod.spec and pod.spec.node_name)
+
+
+def _uses_claims(pod: Pod) -> bool:
+    return bool(pod.spec and pod.spec.resource_claims) or bool(pod.status and pod.status.extended_resource_claim_status)

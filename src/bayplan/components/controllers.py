@@ -1,0 +1,62 @@
+"""The controller manager: informers, the control loops on them, and leader election around both."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any
+
+from bayplan.api.core import Namespace, Node, Pod
+from bayplan.api.gates import FeatureGates
+from bayplan.api.resource import ResourceClaim, ResourceClaimTemplate
+from bayplan.api.scheduling import PodGroup
+from bayplan.client.events import EventRecorder
+from bayplan.client.informer import Informer
+from bayplan.client.transport import TransportClient
+from bayplan.components.claim_controller import ClaimController, claim_indexes, pod_indexes
+from bayplan.components.garbage_collector import GarbageCollector, collected_kinds
+from bayplan.components.loop import ControlLoop
+from bayplan.components.namespace_controller import NamespaceController, PodGarbage
+
+COMPONENT = "resource_claim"
+"""The name events of the claim controller carry, as in Kubernetes."""
+
+
+@contextlib.asynccontextmanager
+async def running(client: TransportClient, gates: FeatureGates) -> AsyncIterator[None]:
+    """All control loops, from caches filled to stopped. Leaving the block stops them; nothing is left half written."""
+    indexes: dict[type[Any], dict[str, Any]] = {Pod: pod_indexes(), ResourceClaim: claim_indexes()}
+    informers: dict[type[Any], Informer[Any]] = {
+        k.type: Informer(client, k.type, indexes=indexes.get(k.type)) for k in collected_kinds()
+    }
+    recorder = EventRecorder(client, COMPONENT)
+    claims = ClaimController(
+        client,
+        recorder,
+        informers[Pod],
+        informers[ResourceClaim],
+        informers[ResourceClaimTemplate],
+        informers[PodGroup],
+        gates,
+    )
+    loops: list[ControlLoop[Any]] = [
+        claims.loop,
+        GarbageCollector(client, informers).loop,
+        NamespaceController(client, informers[Namespace]).loop,
+        PodGarbage(client, informers[Pod], informers[Node]).loop,
+    ]
+    try:
+        recorder.start()
+        for informer in informers.values():
+            informer.start()
+        for informer in informers.values():
+            await informer.synced()
+        for loop in loops:
+            loop.start()
+        yield
+    finally:
+        for loop in loops:
+            await loop.stop()
+        await asyncio.gather(*(i.stop() for i in informers.values()))
+        await recorder.stop()
