@@ -1,6 +1,6 @@
 """The two ways in which the kernel writes a set of CPUs or nodes: lists (``0-3,8``) and hexadecimal maps
 (``00000001,0000000f``). Both become ``int`` bit masks. Anything else is an error: a misread set would silently give
-CPUs away.
+CPUs away. (What users write, and what is printed, is :mod:`bayplan.api.cpuset`'s.)
 """
 
 from __future__ import annotations
@@ -61,27 +61,6 @@ def parse_map(text: str) -> int:
     if not _WORD.match(first) or any(len(word) != 8 or not _WORD.match(word) for word in rest):
         raise MaskError(f"{_shorten(text)!r} is not a hexadecimal map of 32-bit words like 00000000,0000000f")
     return int(first + "".join(rest), 16)
-
-
-def format_list(mask: int) -> str:
-    """The kernel list of a mask: ``0-3,8``; empty for no bits."""
-    parts: list[str] = []
-    position = 0
-    while mask:
-        skip = (mask & -mask).bit_length() - 1
-        mask >>= skip
-        position += skip
-        run = (~mask & (mask + 1)).bit_length() - 1
-        parts.append(str(position) if run == 1 else f"{position}-{position + run - 1}")
-        mask >>= run
-        position += run
-    return ",".join(parts)
-
-
-def format_map(mask: int, bits: int = 32) -> str:
-    """The kernel bit map of a mask, wide enough for ``bits`` bits and for the mask itself."""
-    words = max(1, -(-max(bits, mask.bit_length()) // 32))
-    return ",".join(f"{mask >> 32 * word & 0xFFFFFFFF:08x}" for word in reversed(range(words)))
 
 
 def _shorten(text: str) -> str:

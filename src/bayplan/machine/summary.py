@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from bayplan.machine.masks import format_list
+from bayplan.api.cpuset import bits, format_mask
 from bayplan.machine.topology import CPU, Machine, NUMANode, PCIDevice
 
 
@@ -22,11 +22,11 @@ def summary(machine: Machine) -> dict[str, Any]:
     threads = machine.threads_per_core
     data: dict[str, Any] = {
         "name": machine.name,
-        "onlineCpus": format_list(machine.online_mask),
-        "presentCpus": format_list(machine.present_mask),
-        "offlineCpus": format_list(machine.offline_mask),
-        "isolatedCpus": format_list(machine.isolated_mask),
-        "nohzFullCpus": format_list(machine.nohz_full_mask),
+        "onlineCpus": format_mask(machine.online_mask),
+        "presentCpus": format_mask(machine.present_mask),
+        "offlineCpus": format_mask(machine.offline_mask),
+        "isolatedCpus": format_mask(machine.isolated_mask),
+        "nohzFullCpus": format_mask(machine.nohz_full_mask),
         "sockets": len(machine.sockets),
         "socketIds": sorted({cpu.package_id for cpu in machine.cpus if cpu.package_id is not None}),
         "socketsBySiblingSets": len(machine.package_sets),
@@ -36,8 +36,8 @@ def summary(machine: Machine) -> dict[str, Any]:
         "threadsPerCoreValues": list(threads),
         "llcGroups": len(machine.llc_groups),
         "l3Groups": len(machine.l3_groups),
-        "l3CpuGroups": [format_list(group.cpus_mask) for group in machine.l3_groups],
-        "llcCpuGroups": [f"L{group.level}:{format_list(group.cpus_mask)}" for group in machine.llc_groups],
+        "l3CpuGroups": [format_mask(group.cpus_mask) for group in machine.l3_groups],
+        "llcCpuGroups": [f"L{group.level}:{format_mask(group.cpus_mask)}" for group in machine.llc_groups],
         "memoryBytes": machine.memory_bytes,
         "hugepages": {page_size_name(size): pages for size, pages in machine.hugepages.items()},
         "numaNodes": [_numa_node(node) for node in machine.numa_nodes],
@@ -61,7 +61,7 @@ def page_size_name(size_bytes: int) -> str:
 def _numa_node(node: NUMANode) -> dict[str, Any]:
     return {
         "id": node.id,
-        "cpus": _ids(node.cpus_mask),
+        "cpus": list(bits(node.cpus_mask)),
         "memoryBytes": node.memory_bytes if node.memory_known else None,
         "hugepages": {
             page_size_name(size): {"total": pages, "free": node.hugepages_free.get(size)}
@@ -97,8 +97,8 @@ def _pci_device(device: PCIDevice) -> dict[str, Any]:
         "vendor": _hex(device.vendor, 4),
         "device": _hex(device.device, 4),
         "numaNode": device.numa_node,
-        "localCpulist": None if local is None or device.local_cpus_from_map else format_list(local),
-        "localCpus": None if local is None else format_list(local),
+        "localCpulist": None if local is None or device.local_cpus_from_map else format_mask(local),
+        "localCpus": None if local is None else format_mask(local),
         "pcieRoot": device.pcie_root,
         "path": list(device.path),
         "bridge": False,
@@ -107,12 +107,3 @@ def _pci_device(device: PCIDevice) -> dict[str, Any]:
 
 def _hex(value: int | None, digits: int) -> str | None:
     return None if value is None else f"0x{value:0{digits}x}"
-
-
-def _ids(mask: int) -> list[int]:
-    found: list[int] = []
-    while mask:
-        low = mask & -mask
-        found.append(low.bit_length() - 1)
-        mask ^= low
-    return found

@@ -24,6 +24,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
+from bayplan.api.cpuset import bits
 from bayplan.machine.masks import MaskError, parse_list, parse_map
 from bayplan.machine.pci import read_pci
 from bayplan.machine.topology import CPU, CacheGroup, Machine, NUMANode
@@ -49,7 +50,7 @@ def read_machine(files: Mapping[str, str], *, name: str = "") -> Machine:
     tree = _Tree(files)
     online = _online(tree)
     nodes, node_of = _numa_nodes(tree, online)
-    cpus = [_cpu(tree, number, online, node_of.get(number)) for number in _bits(online)]
+    cpus = [_cpu(tree, number, online, node_of.get(number)) for number in bits(online)]
     cpus, l3_groups, llc_groups = _caches(tree, cpus, online)
     devices, bridges = read_pci(
         tree.files, tree.integer, lambda path: tree.mask(path, path.replace("_cpulist", "_cpus"))
@@ -193,7 +194,7 @@ def _numa_nodes(tree: _Tree, online: int) -> tuple[tuple[NUMANode, ...], dict[in
     """The online nodes by id, and the node of each CPU (the lowest one, should two list it)."""
     listed = tree.list_mask(_NODE_DIR + "online")
     ids = sorted(node for node in tree.node_ids if not listed or listed >> node & 1)
-    possible = list(_bits(tree.list_mask(_NODE_DIR + "possible") or 0))
+    possible = list(bits(tree.list_mask(_NODE_DIR + "possible") or 0))
     nodes: list[NUMANode] = []
     node_of: dict[int, int] = {}
     for number in ids:
@@ -201,7 +202,7 @@ def _numa_nodes(tree: _Tree, online: int) -> tuple[tuple[NUMANode, ...], dict[in
         cpus = (tree.mask(base + "cpulist", base + "cpumap") or 0) & online
         memory = _mem_total(tree.get(base + "meminfo"))
         pages = tree.hugepages.get(f"node{number}", {})
-        for cpu in _bits(cpus):
+        for cpu in bits(cpus):
             node_of.setdefault(cpu, number)
         nodes.append(
             NUMANode(
@@ -325,13 +326,3 @@ def _number(groups: dict[int, CacheGroup]) -> tuple[dict[int, int], tuple[CacheG
     )
     numbers = {(group.cpus_mask, group.level): number for number, group in enumerate(ordered)}
     return {cpu: numbers[group.cpus_mask, group.level] for cpu, group in groups.items()}, tuple(ordered)
-
-
-def _bits(mask: int) -> list[int]:
-    """The set bits, ascending."""
-    found = []
-    while mask:
-        low = mask & -mask
-        found.append(low.bit_length() - 1)
-        mask ^= low
-    return found

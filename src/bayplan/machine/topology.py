@@ -124,6 +124,8 @@ class Machine:
     isolated_mask: int = 0
     """CPUs that the kernel parameter ``isolcpus`` takes from the scheduler."""
     nohz_full_mask: int = 0
+    assumptions: tuple[str, ...] = ()
+    """What a description did not say and was filled in, in words; empty for a machine that was read."""
 
     @cached_property
     def online_mask(self) -> int:

@@ -13,8 +13,11 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
+from bayplan.api.cpuset import bits
+from bayplan.machine.describe import describe
 from bayplan.machine.masks import MaskError, parse_list
 from bayplan.machine.sysfs import read_machine
 from bayplan.machine.topology import Machine
@@ -113,6 +116,27 @@ def load_machine(source: str | os.PathLike[str] = "/") -> Machine:
     path = Path(source)
     name = os.uname().nodename if os.fspath(source) == "/" else path.name.partition(".tar")[0]
     return read_machine(read_tree(source), name=name)
+
+
+def resolve_machine(text: str, *, name: str = "") -> Machine:
+    """The machine that a command line names: ``/`` or a directory or archive with a ``/sys`` tree, a file with a description, or
+    a short description such as ``2s8n128c``. ``name`` overrides the machine's own.
+
+    Raises:
+        TreeError, SysfsError, DescriptionError: one line that says what is wrong.
+    """
+    path = Path(text)
+    if path.is_dir() or (path.is_file() and ".tar" in path.name):
+        machine = load_machine(text)
+    elif path.is_file():
+        if path.stat().st_size > _MAX_FILE << 4:
+            raise TreeError(f"{path}: too large for a description of a machine")
+        machine = describe(path.read_text("utf-8", "replace"), name=path.name.partition(".")[0])
+    elif "/" in text or path.suffix in (".yaml", ".yml", ".json", ".txt", ".xz", ".gz", ".bz2", ".tar"):
+        raise TreeError(f"{path}: no such file or directory")
+    else:
+        machine = describe(text, name=name)
+    return replace(machine, name=name) if name else machine
 
 
 def _wanted(member: str) -> str | None:
@@ -233,7 +257,7 @@ class _Reader:
         if members is None:
             return
         prefix, _, rest = base[len(_CPU) + 4 :].partition("/")
-        for number in _bits(_mask(members)):
+        for number in bits(_mask(members)):
             if number != int(prefix):
                 for file, text in texts.items():
                     if text is not None:
@@ -293,10 +317,3 @@ def _mask(text: str) -> int:
         return parse_list(text)
     except MaskError:
         return 0
-
-
-def _bits(mask: int) -> Iterable[int]:
-    while mask:
-        low = mask & -mask
-        yield low.bit_length() - 1
-        mask ^= low
