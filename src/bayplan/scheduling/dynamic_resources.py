@@ -1,0 +1,407 @@
+"""The DynamicResources plugin: a pod's claims against the nodes.
+
+Before any node: every claim must exist, belong to the pod, not be on its way out, and name classes that exist. Then per
+node: allocated claims must be usable there, the others must be allocatable there, all together, on top of everything in
+use and everything decided but not written. What is decided is a plan (`ClaimPlan`) that the program around writes.
+
+The inventory, the ledger and the allocator live as long as the scheduler and are kept up by events. A node is asked once
+per pod at most; the order of asking is the caller's, so usually the best node is asked first and is the only one.
+
+Texts are kube-scheduler's. Source: KEP-4381, KEP-5004, KEP-5729, KEP-5945.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from bayplan.api.core import ContainerExtendedResourceRequest, Node, Pod
+from bayplan.api.gates import FeatureGates
+from bayplan.api.resource import (
+    AllocationResult,
+    DeviceClass,
+    DeviceTaintRule,
+    ResourceClaim,
+    ResourceClaimConsumerReference,
+    ResourceSlice,
+)
+from bayplan.api.scheduling import PodGroup
+from bayplan.api.selectors import node_selector_matches
+from bayplan.dra.allocator import Allocator
+from bayplan.dra.errors import AllocationError
+from bayplan.dra.features import Features
+from bayplan.dra.inventory import Inventory
+from bayplan.dra.ledger import claim_holder, claim_key
+from bayplan.dra.pod_claims import PodClaim, pod_claims
+from bayplan.dra.skip_operations import FEATURE, declares_feature, needs_feature
+from bayplan.dra.taint_rules import TaintRules
+from bayplan.scheduling.claims import (
+    MAX_CONSUMERS,
+    Claims,
+    allocation_of,
+    binding_failed,
+    consumer_of,
+    is_reserved_for,
+)
+from bayplan.scheduling.cluster import NodeInfo, PodInfo
+from bayplan.scheduling.extended_resources import ClassNames, extended_requests, special_claim
+from bayplan.scheduling.scoring import prioritized_list_score
+from bayplan.scheduling.status import UNRESOLVABLE, Rejection, SchedulingError
+
+__all__ = ["PLUGIN", "ClaimPlan", "DynamicResources", "Gate", "NodeClaims", "PodNeeds", "Refused"]
+
+PLUGIN: Final = "DynamicResources"
+CANNOT_ALLOCATE: Final = Rejection(PLUGIN, ("cannot allocate all claims",), UNRESOLVABLE)
+NOT_ON_NODE: Final = Rejection(PLUGIN, ("resourceclaim not available on the node",), UNRESOLVABLE)
+_NO_OPERATIONS: Final = Rejection(
+    "NodeDeclaredFeatures", (f"node(s) didn't declare the feature {FEATURE} that allocated devices need",), UNRESOLVABLE
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """Why a pod is not even tried. `message` is for its condition; empty where Kubernetes says it elsewhere."""
+
+    reason: str
+    message: str = ""
+
+
+class Refused(Exception):
+    """The pod is unschedulable whatever the node; the text stands behind "0/N nodes are available: "."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimPlan:
+    """One claim to write: reserve it for `consumer`, and with `allocation` allocate it first.
+
+    `claim` is the object as read. For the extended-resource claim it is the object to create, or the one made earlier,
+    and `mappings` say which container uses which request.
+    """
+
+    claim: ResourceClaim
+    consumer: ResourceClaimConsumerReference
+    allocation: AllocationResult | None = None
+    extended: bool = False
+    mappings: Sequence[ContainerExtendedResourceRequest] = ()
+
+    @property
+    def ledger_key(self) -> str:
+        return f"extended:{self.consumer.uid}" if self.extended and self.creates else claim_key(self.claim)
+
+    @property
+    def creates(self) -> bool:
+        """The claim does not exist yet."""
+        return not (self.claim.metadata is not None and self.claim.metadata.uid)
+
+
+@dataclass(slots=True)
+class PodNeeds:
+    """What the pod wants from DRA, worked out once per attempt."""
+
+    owner: Pod
+    allocated: list[tuple[ResourceClaim, Pod | PodGroup]] = field(default_factory=list)
+    missing: list[tuple[ResourceClaim, Pod | PodGroup]] = field(default_factory=list)
+    extended: dict[str, str] = field(default_factory=dict)
+    """Extended resource -> class, for those that a class provides."""
+    extended_claim: ResourceClaim | None = None
+    special: dict[frozenset[str], tuple[ResourceClaim, list[ContainerExtendedResourceRequest]]] = field(
+        default_factory=dict
+    )
+
+    @property
+    def none(self) -> bool:
+        return not (self.allocated or self.missing or self.extended)
+
+    @property
+    def any_claims(self) -> bool:
+        return bool(self.allocated or self.missing or self.extended)
+
+    @property
+    def prioritized(self) -> bool:
+        return any(r.first_available for claim, _ in self.missing for r in _requests(claim))
+
+
+@dataclass(frozen=True, slots=True)
+class NodeClaims:
+    """The claims' answer for one node."""
+
+    plans: tuple[ClaimPlan, ...] = ()
+    score: int = 0
+    """Raw, for prioritized lists."""
+
+    @property
+    def allocations(self) -> list[AllocationResult]:
+        return [a for p in self.plans if (a := p.allocation or allocation_of(p.claim)) is not None]
+
+
+NOTHING: Final = NodeClaims()
+
+
+def _requests(claim: ResourceClaim) -> Sequence[Any]:
+    devices = claim.spec.devices if claim.spec is not None else None
+    return (devices.requests if devices is not None else None) or ()
+
+
+class DynamicResources:
+    """The plugin with its world. Feed it every slice, rule, class, claim and group that changes."""
+
+    def __init__(self, gates: FeatureGates) -> None:
+        self.gates = gates
+        self.features = Features.from_gates(gates)
+        self.claims = Claims()
+        self.classes: dict[str, DeviceClass] = {}
+        self.groups: dict[tuple[str, str], PodGroup] = {}
+        self.inventory = Inventory()
+        self.allocator = Allocator(self.inventory, self.claims.ledger, self.classes, self.features)
+        self._class_names = ClassNames()
+        self._slices: dict[str, ResourceSlice] = {}
+        self._rules: dict[str, DeviceTaintRule] = {}
+        self._merged = TaintRules()
+        self._extended = gates.enabled("DRAExtendedResource")
+        self._workload_claims = gates.enabled("DRAWorkloadResourceClaims")
+        self._operations = gates.enabled("DRAOptionalNodeOperations") and gates.enabled("NodeDeclaredFeatures")
+
+    # -- the world
+
+    def put_slice(self, slice_: ResourceSlice) -> None:
+        self._slices[_name(slice_)] = slice_
+        self.inventory.put(self._merged.merge(slice_))
+
+    def remove_slice(self, name: str) -> None:
+        self._slices.pop(name, None)
+        self.inventory.remove(name)
+
+    def put_rule(self, rule: DeviceTaintRule) -> None:
+        self._rules[_name(rule)] = rule
+        self._merge()
+
+    def remove_rule(self, name: str) -> None:
+        if self._rules.pop(name, None) is not None:
+            self._merge()
+
+    def _merge(self) -> None:
+        before, self._merged = self._merged, TaintRules(self._rules.values())
+        for slice_ in self._slices.values():
+            merged = self._merged.merge(slice_)
+            if merged is not slice_ or before.merge(slice_) is not slice_:
+                self.inventory.put(merged)
+
+    def put_class(self, device_class: DeviceClass) -> None:
+        self.classes[_name(device_class)] = device_class
+        self._class_names = ClassNames(self.classes.values())
+
+    def remove_class(self, name: str) -> None:
+        if self.classes.pop(name, None) is not None:
+            self._class_names = ClassNames(self.classes.values())
+
+    def group_of(self, pod: Pod) -> PodGroup | None:
+        group = pod.spec.scheduling_group if pod.spec is not None else None
+        name = group.pod_group_name if group is not None else None
+        namespace = (pod.metadata.namespace if pod.metadata is not None else None) or ""
+        return self.groups.get((namespace, name)) if name else None
+
+    def entries(self, pod: Pod) -> list[PodClaim]:
+        """The pod's claims; the extended-resource claim is found by its owner and is not among them."""
+        if pod.spec is None or not pod.spec.resource_claims:
+            return []
+        found = pod_claims(pod, self.group_of(pod), workload_claims=self._workload_claims)
+        return [entry for entry in found if entry.source != "extended"]
+
+    # -- before any node
+
+    def gate(self, info: PodInfo) -> Gate | None:
+        """Whether the pod must wait until its claims exist."""
+        for entry in self.entries(info.pod):
+            if entry.pending:
+                return Gate(f"waiting for the claim of {entry.entry!r} to be generated")
+            if entry.claim is not None and self.claims.get(info.namespace, entry.claim) is None:
+                if entry.generated:
+                    return Gate(f"waiting for the generated claim {entry.claim}")
+                missing = f'resourceclaim.resource.k8s.io "{entry.claim}" not found'
+                return Gate(missing, f"waiting for the ResourceClaim of {entry.entry!r}: {missing}")
+        return None
+
+    def needs(self, info: PodInfo) -> PodNeeds:
+        """The pod's claims, checked; raises :class:`Refused`."""
+        pod = info.pod
+        needs = PodNeeds(pod)
+        for entry in self.entries(pod):
+            if entry.claim is None:
+                continue
+            claim = self.claims.get(info.namespace, entry.claim)
+            if claim is None:
+                raise Refused(f'resourceclaim.resource.k8s.io "{entry.claim}" not found')
+            owner = self._owner(pod, entry, claim)
+            self._add(needs, claim, owner)
+        if self._extended:
+            for resource in sorted(extended_requests(pod)):
+                provider = self._class_names.get(resource)
+                if provider is not None:
+                    needs.extended[resource] = provider
+            if needs.extended:
+                needs.extended_claim = self.claims.extended_claim_of(info.uid)
+        return needs
+
+    def _owner(self, pod: Pod, entry: PodClaim, claim: ResourceClaim) -> Pod | PodGroup:
+        owner: Pod | PodGroup = pod
+        group = self.group_of(pod)
+        if entry.for_group and group is not None:
+            owner = group
+        metadata: Any = owner.metadata
+        if entry.generated:
+            owners = (claim.metadata.owner_references if claim.metadata is not None else None) or ()
+            if not any(o.controller and o.uid == metadata.uid for o in owners):
+                kind = type(owner).__name__
+                raise Refused(
+                    f"ResourceClaim {claim_holder(claim)} was not created for {kind} "
+                    f"{metadata.namespace}/{metadata.name} ({kind.lower()} is not owner)"
+                )
+        return owner
+
+    def _add(self, needs: PodNeeds, claim: ResourceClaim, owner: Pod | PodGroup) -> None:
+        name = claim.metadata.name if claim.metadata is not None else ""
+        if claim.metadata is not None and claim.metadata.deletion_timestamp:
+            raise Refused(f'resourceclaim "{name}" is being deleted')
+        if self.claims.is_pending(claim):
+            raise Refused(f"resource claim {claim_holder(claim)} is in the process of being allocated")
+        if allocation_of(claim) is None:
+            self._check_classes(claim)
+            needs.missing.append((claim, owner))
+            return
+        reserved = (claim.status.reserved_for if claim.status is not None else None) or ()
+        if len(reserved) >= MAX_CONSUMERS and not is_reserved_for(claim, owner):
+            raise Refused(f"resourceclaim in use: {claim_holder(claim)} has {len(reserved)} consumers")
+        needs.allocated.append((claim, owner))
+
+    def _check_classes(self, claim: ResourceClaim) -> None:
+        for request in _requests(claim):
+            exact = request.exactly
+            named = [(request.name, exact.device_class_name)] if exact is not None else []
+            named += [(f"{request.name}/{sub.name}", sub.device_class_name) for sub in request.first_available or ()]
+            for label, wanted in named:
+                if not wanted:
+                    raise Refused(f"request {label}: unsupported request type")
+                if wanted not in self.classes:
+                    raise Refused(f"request {label}: device class {wanted} does not exist")
+
+    # -- per node
+
+    def on_node(
+        self, needs: PodNeeds, node: NodeInfo, record: Any = None, ahead: Sequence[ResourceClaim] = ()
+    ) -> NodeClaims | Rejection:
+        """Whether the claims can be had on the node, and how. Raises :class:`SchedulingError` for fatal errors.
+
+        `ahead`: claims of others that must be allocatable there as well and get devices first (nominated pods).
+        """
+        if needs.none:
+            return NOTHING
+        k8s_node: Any = node.node
+        plans: list[ClaimPlan] = []
+        for claim, owner in needs.allocated:
+            if not usable_on(claim, k8s_node):
+                return NOT_ON_NODE
+            plans.append(ClaimPlan(claim, consumer_of(owner)))
+        wanted = [claim for claim, _ in needs.missing]
+        special = self._special(needs, node)
+        if special is not None:
+            made = needs.extended_claim
+            if made is not None and allocation_of(made) is not None:
+                if not usable_on(made, k8s_node):
+                    return NOT_ON_NODE
+                plans.append(ClaimPlan(made, consumer_of(needs.owner), extended=True, mappings=special[1]))
+                special = None
+            else:
+                wanted.append(special[0])
+        results = self._allocate([*ahead, *wanted], k8s_node, record)
+        if isinstance(results, Rejection):
+            return results
+        results = results[len(ahead) :]
+        score = 0
+        for (claim, owner), allocation in zip(needs.missing, results, strict=False):
+            plans.append(ClaimPlan(claim, consumer_of(owner), allocation))
+            score += prioritized_list_score(_chosen(claim, allocation))
+        if special is not None:
+            plans.append(ClaimPlan(special[0], consumer_of(needs.owner), results[-1], True, special[1]))
+        answer = NodeClaims(tuple(plans), score)
+        if self._operations and needs_feature(answer.allocations) and not declares_feature(k8s_node):
+            return _NO_OPERATIONS
+        return answer
+
+    def _special(
+        self, needs: PodNeeds, node: NodeInfo
+    ) -> tuple[ResourceClaim, list[ContainerExtendedResourceRequest]] | None:
+        left = frozenset(r for r in needs.extended if not node.allocatable.get(r, 0))
+        if not left:
+            return None
+        known = needs.special.get(left)
+        if known is None:
+            known = needs.special[left] = special_claim(needs.owner, {r: needs.extended[r] for r in left})
+        return known
+
+    def _allocate(self, claims: list[ResourceClaim], node: Node, record: Any) -> list[AllocationResult] | Rejection:
+        if not claims:
+            return []
+        try:
+            results = self.allocator.allocate(claims, node, record)
+        except AllocationError as error:
+            if error.kind == "node":
+                return Rejection(PLUGIN, (error.message,), UNRESOLVABLE)
+            raise SchedulingError(f'running "{PLUGIN}" filter plugin: {error.message}', plugin=PLUGIN) from error
+        return results if results is not None else CANNOT_ALLOCATE
+
+    # -- deciding
+
+    def reserve(self, answer: NodeClaims) -> None:
+        """Book the plan's new allocations until they are written or given up."""
+        for plan in answer.plans:
+            if plan.allocation is not None:
+                holder = claim_holder(plan.claim)
+                if plan.extended and plan.creates:
+                    metadata: Any = plan.claim.metadata
+                    holder = f"{metadata.namespace}/{plan.consumer.name}-extended-resources"
+                self.claims.assume(plan.ledger_key, holder, plan.allocation)
+
+    def give_up(self, answer: NodeClaims) -> None:
+        """Take back what `reserve` booked and nobody has written."""
+        for plan in answer.plans:
+            if plan.allocation is not None:
+                self.claims.settle(plan.ledger_key)
+
+    def deallocatable(self, needs: PodNeeds, refused: Mapping[str, bool] | None = None) -> ResourceClaim | None:
+        """An allocated claim of the pod that nobody else uses, whose allocation keeps the pod from every node."""
+        for claim, owner in needs.allocated:
+            reserved = (claim.status.reserved_for if claim.status is not None else None) or ()
+            uid = owner.metadata.uid if owner.metadata is not None else None
+            if all(r.uid == uid for r in reserved):
+                return claim
+        return None
+
+    def failed_bindings(self, needs: PodNeeds) -> Iterable[ResourceClaim]:
+        return [claim for claim, _ in needs.allocated if binding_failed(claim)]
+
+
+def usable_on(claim: ResourceClaim, node: Node) -> bool:
+    """Whether the claim's allocation can be used on the node."""
+    allocation = allocation_of(claim)
+    selector = allocation.node_selector if allocation is not None else None
+    if selector is None:
+        return True
+    metadata: Any = node.metadata
+    return node_selector_matches(selector, metadata.labels or {}, metadata.name or "")
+
+
+def _chosen(claim: ResourceClaim, allocation: AllocationResult) -> list[tuple[int, int]]:
+    """For each prioritized list of the claim: (index of the alternative taken, number of alternatives)."""
+    taken = {r.request for r in (allocation.devices.results if allocation.devices is not None else None) or ()}
+    chosen = []
+    for request in _requests(claim):
+        names = [f"{request.name}/{sub.name}" for sub in request.first_available or ()]
+        index = next((i for i, name in enumerate(names) if name in taken), None)
+        if index is not None:
+            chosen.append((index, len(names)))
+    return chosen
+
+
+def _name(obj: Any) -> str:
+    return obj.metadata.name or ""
