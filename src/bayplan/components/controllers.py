@@ -9,7 +9,8 @@ from typing import Any
 
 from bayplan.api.core import Namespace, Node, Pod
 from bayplan.api.gates import FeatureGates
-from bayplan.api.resource import ResourceClaim, ResourceClaimTemplate
+from bayplan.api.resource import DeviceTaintRule, ResourceClaim, ResourceClaimTemplate, ResourceSlice
+from bayplan.api.resource_v1alpha3 import ResourcePoolStatusRequest
 from bayplan.api.scheduling import PodGroup
 from bayplan.client.events import EventRecorder
 from bayplan.client.informer import Informer
@@ -18,6 +19,9 @@ from bayplan.components.claim_controller import ClaimController, claim_indexes, 
 from bayplan.components.garbage_collector import GarbageCollector, collected_kinds
 from bayplan.components.loop import ControlLoop
 from bayplan.components.namespace_controller import NamespaceController, PodGarbage
+from bayplan.components.poolstatus import PoolStatusController
+from bayplan.components.taint_eviction import COMPONENT as EVICTION_COMPONENT
+from bayplan.components.taint_eviction import TaintEviction
 
 COMPONENT = "resource_claim"
 """The name events of the claim controller carry, as in Kubernetes."""
@@ -30,7 +34,7 @@ async def running(client: TransportClient, gates: FeatureGates) -> AsyncIterator
     informers: dict[type[Any], Informer[Any]] = {
         k.type: Informer(client, k.type, indexes=indexes.get(k.type)) for k in collected_kinds()
     }
-    recorder = EventRecorder(client, COMPONENT)
+    recorder, eviction_recorder = EventRecorder(client, COMPONENT), EventRecorder(client, EVICTION_COMPONENT)
     claims = ClaimController(
         client,
         recorder,
@@ -40,14 +44,34 @@ async def running(client: TransportClient, gates: FeatureGates) -> AsyncIterator
         informers[PodGroup],
         gates,
     )
+    eviction = TaintEviction(
+        client,
+        eviction_recorder,
+        informers[DeviceTaintRule],
+        informers[ResourceSlice],
+        informers[ResourceClaim],
+        informers[Pod],
+        gates,
+    )
+    poolstatus = PoolStatusController(
+        client,
+        informers[ResourcePoolStatusRequest],
+        informers[ResourceSlice],
+        informers[ResourceClaim],
+        informers[DeviceTaintRule],
+        gates,
+    )
     loops: list[ControlLoop[Any]] = [
         claims.loop,
+        eviction.loop,
+        poolstatus.loop,
         GarbageCollector(client, informers).loop,
         NamespaceController(client, informers[Namespace]).loop,
         PodGarbage(client, informers[Pod], informers[Node]).loop,
     ]
     try:
         recorder.start()
+        eviction_recorder.start()
         for informer in informers.values():
             informer.start()
         for informer in informers.values():
@@ -59,4 +83,4 @@ async def running(client: TransportClient, gates: FeatureGates) -> AsyncIterator
         for loop in loops:
             await loop.stop()
         await asyncio.gather(*(i.stop() for i in informers.values()))
-        await recorder.stop()
+        await asyncio.gather(recorder.stop(), eviction_recorder.stop())
