@@ -1,0 +1,213 @@
+"""Bounds that show at the root of a search that nothing can fit.
+
+Each bound looks at the requests that are sure to be served (a ``firstAvailable`` only where all alternatives fail) and
+at the devices each could have if it were alone. matchAttribute first narrows them: only values that enough devices share
+for every covered request stay. Two devices "share" a list attribute's value if both lists contain it.
+
+Source: pigeonhole and Hall's theorem; nothing of Kubernetes, which searches on.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from bayplan.dra.proof import Shortage
+
+if TYPE_CHECKING:
+    from bayplan.dra.proof import Guard
+    from bayplan.dra.search import Source
+
+
+def shortage(guard: Guard) -> Shortage | None:
+    """What is short, or None where these bounds show nothing."""
+    fit = list(guard.fit)
+    return _match(guard, fit) or _each(guard, fit) or _distinct(guard, fit) or _together(guard, fit) or _counters(guard, fit)
+
+
+def _name(guard: Guard, source: Source) -> str:
+    return f"{guard.search.names[source.claim]}: {source.step.name}"
+
+
+def _sure(guard: Guard) -> list[Source]:
+    """The sources that every solution uses."""
+    return [level.sources[0] for level in guard.levels if len(level.sources) == 1]
+
+
+def _match(guard: Guard, fit: list[int]) -> Shortage | None:
+    """Leave only devices with a value that all covered requests can share; narrow until nothing changes."""
+    changed = True
+    while changed:
+        changed = False
+        for claim, plan in enumerate(guard.search.plans):
+            for number, constraint in enumerate(plan.constraints):
+                covered = [s for s in guard.sources if s.claim == claim and number in s.step.constraints]
+                sure = [s for s in _sure(guard) if s.claim == claim and number in s.step.constraints]
+                if constraint.distinct or not sure or not any(s.need for s in sure):
+                    continue
+                masks = _by_value(guard, covered, number)
+                keep: dict[int, int] = {}
+                best = 0
+                for by_source in masks.values():
+                    enough, union = True, 0
+                    for source in sure:
+                        mask = by_source.get(source.place, 0) & fit[source.place]
+                        enough = enough and mask.bit_count() >= source.need
+                        union |= mask if not source.step.admin else guard.search.every
+                        if mask & guard.search.multi:
+                            union |= guard.search.every
+                    wanted = sum(s.need for s in sure)
+                    best = max(best, union.bit_count())
+                    if enough and (union.bit_count() >= wanted or union == guard.search.every):
+                        for place, mask in by_source.items():
+                            keep[place] = keep.get(place, 0) | mask
+                for source in covered:
+                    narrowed = fit[source.place] & keep.get(source.place, 0)
+                    if narrowed != fit[source.place]:
+                        fit[source.place] = narrowed
+                        changed = True
+                if not keep:
+                    who = tuple(_name(guard, s) for s in sure)
+                    total = sum(s.need for s in sure)
+                    return Shortage("devices that share a value", who, total, min(best, total - 1), constraint.attribute)
+    return None
+
+
+def _by_value(guard: Guard, sources: list[Source], number: int) -> dict[object, dict[int, int]]:
+    """Single value -> source place -> mask of devices that have it."""
+    masks: dict[object, dict[int, int]] = {}
+    for source in sources:
+        for position, value in guard.values[source.place][number].items():
+            for item in value or ():
+                by_source = masks.setdefault(item, {})
+                by_source[source.place] = by_source.get(source.place, 0) | 1 << position
+    return masks
+
+
+def _each(guard: Guard, fit: list[int]) -> Shortage | None:
+    """Every request must have enough devices for itself."""
+    for level in guard.levels:
+        short: Shortage | None = None
+        for source in level.sources:
+            have = fit[source.place].bit_count()
+            wanted = max(source.need, 1) if source.listed is not None else source.need
+            if have >= wanted:
+                break
+            short = short or Shortage("devices", (_name(guard, source),), wanted, have)
+        else:
+            return short
+    return None
+
+
+def _distinct(guard: Guard, fit: list[int]) -> Shortage | None:
+    """distinctAttribute needs at least as many single values as devices."""
+    for claim, plan in enumerate(guard.search.plans):
+        for number, constraint in enumerate(plan.constraints):
+            sure = [s for s in _sure(guard) if s.claim == claim and number in s.step.constraints]
+            if not constraint.distinct or not sure:
+                continue
+            values = set()
+            for source in sure:
+                for position, value in guard.values[source.place][number].items():
+                    if fit[source.place] >> position & 1:
+                        values.update(value or ())
+            wanted = sum(s.need for s in sure)
+            if len(values) < wanted:
+                who = tuple(_name(guard, s) for s in sure)
+                return Shortage("values", who, wanted, len(values), constraint.attribute)
+    return None
+
+
+def _together(guard: Guard, fit: list[int]) -> Shortage | None:
+    """Requests without admin access need different devices: match them one by one (Kuhn's algorithm on masks)."""
+    holder: dict[int, int] = {}
+    wants = [s for s in _sure(guard) if not s.step.admin and s.claim is not None]
+    slots: list[Source] = []
+    for source in sorted(wants, key=lambda s: fit[s.place].bit_count()):
+        mask = fit[source.place]
+        exclusive = mask & ~guard.search.multi
+        for _ in range(max(0, source.need - (mask & guard.search.multi).bit_count())):
+            slots.append(source)
+            seen = [0]
+            if not _augment(len(slots) - 1, slots, fit, guard.search.multi, holder, seen):
+                involved = list(dict.fromkeys([source, *(slots[holder[p]] for p in _bits(seen[0]))]))
+                union = 0
+                for s in involved:
+                    union |= fit[s.place]
+                wanted = sum(s.need for s in involved)
+                who = tuple(_name(guard, s) for s in involved)
+                return Shortage("different devices", who, wanted, (union | exclusive).bit_count())
+    return None
+
+
+def _augment(slot: int, slots: list[Source], fit: list[int], multi: int, holder: dict[int, int], seen: list[int]) -> bool:
+    stack = [(slot, fit[slots[slot].place] & ~multi)]
+    path: list[tuple[int, int]] = []
+    while stack:
+        who, mask = stack[-1]
+        mask &= ~seen[0]
+        if not mask:
+            stack.pop()
+            if path:
+                path.pop()
+            continue
+        low = mask & -mask
+        stack[-1] = (who, mask ^ low)
+        seen[0] |= low
+        position = low.bit_length() - 1
+        path.append((who, position))
+        if position not in holder:
+            for owner, taken in path:
+                holder[taken] = owner
+            return True
+        other = holder[position]
+        stack.append((other, fit[slots[other].place] & ~multi))
+    return False
+
+
+def _counters(guard: Guard, fit: list[int]) -> Shortage | None:
+    """What the requests consume at least, of each counter and of all counters of one name in a pool, must be there."""
+    search = guard.search
+    for place, book in enumerate(search.books):
+        if book is None:
+            continue
+        offset = search.view.offsets[place]
+        least: dict[object, int] = {}
+        who: dict[object, list[Source]] = {}
+        for source in _sure(guard):
+            for key, amount in _least(book.use, book.keys, fit[source.place], offset, search.multi).items():
+                least[key] = least.get(key, 0) + amount * source.need
+                who.setdefault(key, []).append(source)
+        for key, wanted in least.items():
+            left = sum(v for k, v in zip(book.keys, book.left, strict=True) if key in (k, k[1]))
+            if wanted > left:
+                names = tuple(_name(guard, s) for s in who[key])
+                what = "/".join(key) if isinstance(key, tuple) else f"*/{key}"
+                return Shortage("counter", names, wanted, left, f"{search.view.pools[place].id}/{what}")
+    return None
+
+
+def _least(
+    use: dict[int, tuple[tuple[int, int], ...]], keys: list[tuple[str, str]], mask: int, offset: int, multi: int
+) -> dict[object, int]:
+    """Counter (or counter name) -> the least that any device in the mask consumes of it; nothing if one uses none."""
+    least: dict[object, int] | None = None
+    for position in _bits(mask):
+        amounts: dict[object, int] = {}
+        if not multi >> position & 1:
+            for counter, amount in use.get(position - offset, ()):
+                key = keys[counter]
+                amounts[key] = amounts.get(key, 0) + amount
+                amounts[key[1]] = amounts.get(key[1], 0) + amount
+        least = amounts if least is None else {k: min(v, amounts[k]) for k, v in least.items() if k in amounts}
+        if not least:
+            return {}
+    return least or {}
+
+
+def _bits(mask: int) -> list[int]:
+    positions = []
+    while mask:
+        low = mask & -mask
+        positions.append(low.bit_length() - 1)
+        mask ^= low
+    return positions
