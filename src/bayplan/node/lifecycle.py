@@ -107,6 +107,8 @@ class PodMachine:
     backoff_policy: BackoffPolicy = field(default_factory=BackoffPolicy)
     adopted: Sequence[m.Adopted] = ()
     born_at: float = 0.0
+    runtime: str = "process"
+    """Scheme of container ids in the status."""
     stage: Stage = Stage.NEW
     containers: dict[str, ContainerLife] = field(default_factory=dict)
     """Init containers first, in the order of the spec."""
@@ -254,9 +256,14 @@ class PodMachine:
         life = self.containers.get(event.container)
         if life is None:
             return
-        life.run = Run.RUNNING
-        life.id, life.pid, life.started_at = event.id, event.pid, event.started_at
-        life.restart_count = max(life.restart_count, event.restart_count)
+        if event.restart_count < life.restart_count:
+            return  # the status knows a later run
+        life.restart_count = event.restart_count
+        life.id, life.started_at = event.id, event.started_at
+        if event.exit is None:
+            life.run, life.pid = Run.RUNNING, event.pid
+        else:
+            life.run, life.ended, life.ended_started_at = Run.ENDED, event.exit, event.started_at
 
     def _lose_unaccounted(self, now: float) -> None:
         """Runs that the status shows and the runtime does not know have ended while nobody looked."""
@@ -482,6 +489,7 @@ class PodMachine:
             rejection=self._rejection,
             deadline_passed=self._deadline_passed,
             network_ready=self._prepared and self.stage is not Stage.UNPREPARING,
+            runtime=self.runtime,
         )
         status = build_status(self.pod, list(self.containers.values()), facts, self._published, now)
         if status != self._published:

@@ -26,17 +26,6 @@ class Removed:
 
 
 @dataclass(frozen=True, slots=True)
-class Adopted:
-    """A run that an earlier agent process started and that is still alive."""
-
-    container: str
-    id: str
-    pid: int | None
-    started_at: float
-    restart_count: int
-
-
-@dataclass(frozen=True, slots=True)
 class Admitted:
     """The resource managers have granted the pod, durably."""
 
@@ -92,6 +81,18 @@ class Exited:
     signal: int = 0
     reason: str = ""
     message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Adopted:
+    """A run that an earlier agent process started; ``exit`` where it has ended meanwhile. Not an event: known from birth."""
+
+    container: str
+    id: str
+    pid: int | None
+    started_at: float
+    restart_count: int
+    exit: Exited | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,9 +32,6 @@ if TYPE_CHECKING:
     from bayplan.node.lifecycle import ContainerLife
     from bayplan.node.messages import Exited, Rejected
 
-RUNTIME = "process"
-"""Prefix of container ids in statuses: ``process://<id>``."""
-
 READY_TO_START = "PodReadyToStartContainers"
 INITIALIZED = "Initialized"
 CONTAINERS_READY = "ContainersReady"
@@ -52,6 +49,7 @@ class PodFacts:
     rejection: Rejected | None
     deadline_passed: bool
     network_ready: bool
+    runtime: str = "process"
 
 
 def strip_runtime(container_id: str | None) -> str:
@@ -84,8 +82,8 @@ def build_status(
             status.pod_ips = [PodIP(ip=facts.host_ip)]
     initialized = is_initialized(lives)
     waiting = "PodInitializing" if any(life.kind != "app" for life in lives) else "ContainerCreating"
-    init = [container_status(life, waiting) for life in lives if life.kind != "app"]
-    apps = [container_status(life, waiting) for life in lives if life.kind == "app"]
+    init = [container_status(life, waiting, facts.runtime) for life in lives if life.kind != "app"]
+    apps = [container_status(life, waiting, facts.runtime) for life in lives if life.kind == "app"]
     status.init_container_statuses = init or None
     status.container_statuses = apps or None
     status.conditions = _conditions(pod, lives, facts, initialized, previous, now)
@@ -103,12 +101,12 @@ def is_initialized(lives: Sequence[ContainerLife]) -> bool:
     )
 
 
-def container_status(life: ContainerLife, waiting: str) -> ContainerStatus:
+def container_status(life: ContainerLife, waiting: str, runtime: str) -> ContainerStatus:
     """The status of one container; ``waiting`` is the reason given before its first start."""
     resources = life.spec.resources
     running = life.run.value == "running"
     ended = life.ended
-    terminated = ContainerState(terminated=_terminated(life, ended)) if ended is not None else None
+    terminated = ContainerState(terminated=_terminated(life, ended, runtime)) if ended is not None else None
     again = life.run.value == "ended" and life.waiting_reason != ""
     if running:
         state = ContainerState(running=ContainerStateRunning(started_at=format_time(life.started_at)))
@@ -123,7 +121,7 @@ def container_status(life: ContainerLife, waiting: str) -> ContainerStatus:
         name=life.name,
         image=life.spec.image or "",
         image_id="",
-        container_id=f"{RUNTIME}://{container_id}" if container_id else None,
+        container_id=f"{runtime}://{container_id}" if container_id else None,
         restart_count=life.restart_count,
         ready=life.succeeded if life.kind == "init" else running,
         started=running,
@@ -136,10 +134,10 @@ def container_status(life: ContainerLife, waiting: str) -> ContainerStatus:
     )
 
 
-def _terminated(life: ContainerLife, ended: Exited) -> ContainerStateTerminated:
+def _terminated(life: ContainerLife, ended: Exited, runtime: str) -> ContainerStateTerminated:
     reason = ended.reason or ("Completed" if ended.exit_code == 0 else "Error")
     return ContainerStateTerminated(
-        container_id=f"{RUNTIME}://{ended.id}" if ended.id else None,
+        container_id=f"{runtime}://{ended.id}" if ended.id else None,
         exit_code=ended.exit_code,
         signal=ended.signal or None,
         reason=reason,
