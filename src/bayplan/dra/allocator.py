@@ -133,6 +133,8 @@ class Plan:
         features = allocator.features
         if pool.per_device or pool.counter_users or pool.policies or (pool.multi and features.consumable_capacity):
             return False
+        if pool.skips_operations and not features.optional_node_operations:
+            return False
         free = pool.free(allocator.ledger, not features.consumable_capacity) & allowed_mask(pool, features)
         picks: list[list[tuple[Step, DeviceInfo]]] = []
         devices = pool.devices
@@ -264,7 +266,7 @@ def _plain(plan: ClaimPlan) -> bool:
         if request.prioritized or request.failure is not None:
             return False
         step = request.steps[0]
-        if step.all_devices or step.admin or step.capacity or step.derived:
+        if step.all_devices or step.admin or step.capacity or step.derived or step.count <= 0:
             return False
         total += step.count
     return total <= MAX_DEVICES

@@ -46,6 +46,7 @@ class PoolView:
         "policies",
         "per_device",
         "has_bindings",
+        "skips_operations",
         "counters",
         "chains",
         "masks",
@@ -66,6 +67,7 @@ class PoolView:
         self.all_slices = all_slices
         """Every known slice of this generation: for counters, also those of other nodes."""
         self.has_bindings = any(s.has_bindings for s in slices)
+        self.skips_operations = any(s.spec.skip_node_operations for s in slices)
         self.devices: list[DeviceInfo] = []
         self.index: dict[str, int] = {}
         self.every = self.multi = self.counter_users = self.tainted = self.binding = self.policies = 0

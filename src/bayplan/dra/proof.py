@@ -61,6 +61,9 @@ class Guard:
         """Per source: the devices that it could have if it were alone."""
         self.values: list[dict[int, dict[int, Value | None]]] = [{} for _ in self.sources]
         """Per source: constraint -> position -> value."""
+        self.raises = [0] * len(self.sources)
+        """Per source: devices that pass the selectors and end the search with an error later on."""
+        self.in_fatal_list = 0
         self.has_admin = any(source.step.admin for source in self.sources)
         self.dead: set[object] = set()
         self.keeps_dead_ends = not self._may_overflow()
@@ -98,6 +101,7 @@ class Guard:
         if source.listed is not None:
             if step.constraints or step.derived:
                 self.errors = True
+                self.in_fatal_list |= sum(1 << p for p in source.listed)
             reach = sum(1 << p for p in source.listed) & (search.every if step.admin else search.free)
         else:
             reach = (search.every if step.admin else search.free) & source.allowed
@@ -130,9 +134,11 @@ class Guard:
                 derived[name] = derived_value(info, selector, features.list_type_attributes)
         except (NodeSelectorError, DerivedError):
             self.errors = True
+            self.raises[source.place] |= bit
             return False
         if info.slice.spec.skip_node_operations and not features.optional_node_operations:
             self.errors = True
+            self.raises[source.place] |= bit
         if features.device_taints and info.taints and blocking_taint(info, step.tolerations or ()) is not None:
             return False
         lists = features.list_type_attributes
@@ -212,7 +218,8 @@ class Guard:
         use = (place, book.use[index], book.groups[index]) if info.groups and book is not None else None
         seen: list[object] = []
         for source in self.sources:
-            asked = (bool(source.true & bit), bool(source.error & bit), bool(self.fit[source.place] & bit))
+            place_ = source.place
+            asked = tuple(bool(m & bit) for m in (source.true, source.error, self.fit[place_], self.raises[place_]))
             values: list[object] = []
             for number in source.step.constraints:
                 value = self.values[source.place].get(number, {}).get(position)
@@ -227,7 +234,9 @@ class Guard:
             ledger = search.ledger.pool(pool.driver, pool.name)
             left = {n: c - ledger.consumed.get(info.name, {}).get(n, 0) for n, c in info.capacity.items()}
             used = (tuple(sorted(left.items())), info.name in ledger.shares)
-        return bool(search.free & bit), multi, use, used, tuple(seen)
+        # A list is gone through in its order and can end in a fatal error: its devices are not interchangeable.
+        own = position if self.in_fatal_list & bit else None
+        return bool(search.free & bit), multi, use, used, own, tuple(seen)
 
     def _without_names(self, signature: object, names: dict[object, int]) -> object:
         if isinstance(signature, frozenset):

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from hashlib import blake2b
 
-from bayplan.api.core import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
+from bayplan.api.core import Node, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
 from bayplan.api.resource import (
     AllocationResult,
     Device,
@@ -26,7 +26,7 @@ from bayplan.dra import capacity
 from bayplan.dra.devices import DeviceInfo
 from bayplan.dra.errors import NODE_SELECTOR, AllocationError
 from bayplan.dra.features import Features
-from bayplan.dra.node_selection import NAME_FIELD
+from bayplan.dra.node_selection import NAME_FIELD, ParsedSelector
 from bayplan.dra.requests import ClaimPlan, Step
 
 Chosen = tuple[Step, DeviceInfo]
@@ -133,6 +133,15 @@ def _node_selector(devices: Sequence[DeviceInfo], node: str, features: Features)
         return None
     term = NodeSelectorTerm(match_expressions=expressions or None, match_fields=fields or None)
     return NodeSelector(node_selector_terms=[term])
+
+
+def reachable_from(allocation: AllocationResult, node: Node) -> bool:
+    """Whether the node can use the allocated devices; one without node selector is usable everywhere."""
+    if allocation.node_selector is None:
+        return True
+    labels = (node.metadata.labels if node.metadata is not None else None) or {}
+    name = (node.metadata.name if node.metadata is not None else None) or ""
+    return ParsedSelector(allocation.node_selector).matches(labels, name)
 
 
 def this_node(node: str) -> NodeSelector:
