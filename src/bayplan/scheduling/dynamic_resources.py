@@ -12,7 +12,7 @@ Texts are kube-scheduler's. Source: KEP-4381, KEP-5004, KEP-5729, KEP-5945.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -28,7 +28,7 @@ from bayplan.api.resource import (
 )
 from bayplan.api.scheduling import PodGroup
 from bayplan.api.selectors import node_selector_matches
-from bayplan.dra.allocator import Allocator
+from bayplan.dra.allocator import Allocator, Plan
 from bayplan.dra.errors import AllocationError
 from bayplan.dra.features import Features
 from bayplan.dra.inventory import Inventory
@@ -47,7 +47,7 @@ from bayplan.scheduling.claims import (
 from bayplan.scheduling.cluster import NodeInfo, PodInfo
 from bayplan.scheduling.extended_resources import ClassNames, extended_requests, special_claim
 from bayplan.scheduling.scoring import prioritized_list_score
-from bayplan.scheduling.status import UNRESOLVABLE, Rejection, SchedulingError
+from bayplan.scheduling.status import UNRESOLVABLE, Rejection, SchedulingError, Unschedulable
 
 __all__ = ["PLUGIN", "ClaimPlan", "DynamicResources", "Gate", "NodeClaims", "PodNeeds", "Refused"]
 
@@ -108,14 +108,23 @@ class PodNeeds:
     special: dict[frozenset[str], tuple[ResourceClaim, list[ContainerExtendedResourceRequest]]] = field(
         default_factory=dict
     )
+    prepared: dict[tuple[int, ...], Plan] = field(default_factory=dict)
+    """The allocator's plan by the claims it is for; `special` and the caches keep those alive."""
 
     @property
     def none(self) -> bool:
         return not (self.allocated or self.missing or self.extended)
 
     @property
-    def any_claims(self) -> bool:
-        return bool(self.allocated or self.missing or self.extended)
+    def wants_devices(self) -> bool:
+        """Whether some request takes devices away from others (admin access does not)."""
+        if self.extended:
+            return True
+        return any(
+            r.first_available or (r.exactly is not None and not r.exactly.admin_access)
+            for claim, _ in self.missing
+            for r in _requests(claim)
+        )
 
     @property
     def prioritized(self) -> bool:
@@ -313,7 +322,7 @@ class DynamicResources:
                 special = None
             else:
                 wanted.append(special[0])
-        results = self._allocate([*ahead, *wanted], k8s_node, record)
+        results = self._allocate(needs, [*ahead, *wanted], k8s_node, record)
         if isinstance(results, Rejection):
             return results
         results = results[len(ahead) :]
@@ -339,11 +348,17 @@ class DynamicResources:
             known = needs.special[left] = special_claim(needs.owner, {r: needs.extended[r] for r in left})
         return known
 
-    def _allocate(self, claims: list[ResourceClaim], node: Node, record: Any) -> list[AllocationResult] | Rejection:
+    def _allocate(
+        self, needs: PodNeeds, claims: list[ResourceClaim], node: Node, record: Any
+    ) -> list[AllocationResult] | Rejection:
         if not claims:
             return []
+        key = tuple(map(id, claims))
+        plan = needs.prepared.get(key)
         try:
-            results = self.allocator.allocate(claims, node, record)
+            if plan is None:
+                plan = needs.prepared[key] = self.allocator.prepare(claims)
+            results = plan.allocate(node, record)
         except AllocationError as error:
             if error.kind == "node":
                 return Rejection(PLUGIN, (error.message,), UNRESOLVABLE)
@@ -368,14 +383,34 @@ class DynamicResources:
             if plan.allocation is not None:
                 self.claims.settle(plan.ledger_key)
 
-    def deallocatable(self, needs: PodNeeds, refused: Mapping[str, bool] | None = None) -> ResourceClaim | None:
-        """An allocated claim of the pod that nobody else uses, whose allocation keeps the pod from every node."""
+    def deallocatable(self, needs: PodNeeds, failure: Unschedulable) -> ResourceClaim | None:
+        """An allocated claim of the pod that nobody else uses, whose allocation kept the pod from some node."""
+        if not any(rejection is NOT_ON_NODE for rejection, _ in failure.rejected):
+            return None
         for claim, owner in needs.allocated:
             reserved = (claim.status.reserved_for if claim.status is not None else None) or ()
             uid = owner.metadata.uid if owner.metadata is not None else None
             if all(r.uid == uid for r in reserved):
                 return claim
         return None
+
+    def holders_seen_from(self, node: NodeInfo) -> list[str]:
+        """The uids of consumers whose claims hold devices of pools that the node can see."""
+        k8s_node: Any = node.node
+        try:
+            view = self.inventory.node(k8s_node, self.features)
+        except AllocationError:
+            return []
+        uids: dict[str, None] = {}
+        for pool in view.pools:
+            use = self.claims.ledger.pool(pool.driver, pool.name)
+            for device in use.used():
+                for holder in use.holders(device):
+                    namespace, _, name = holder.partition("/")
+                    claim = self.claims.get(namespace, name)
+                    if claim is not None and claim.status is not None:
+                        uids.update(dict.fromkeys(r.uid for r in claim.status.reserved_for or ()))
+        return list(uids)
 
     def failed_bindings(self, needs: PodNeeds) -> Iterable[ResourceClaim]:
         return [claim for claim, _ in needs.allocated if binding_failed(claim)]

@@ -1,0 +1,484 @@
+"""The scheduler as a program: watches in, decisions, writes out.
+
+One task decides, pod after pod, on a state that watches keep current; everything decided is booked at once, so the next
+decision sees it. Writing (claims, binding, status) runs beside it, one task per pod. When a write fails, what was
+booked is taken back and the pod is tried again after its backoff.
+
+Nothing but the API server remembers anything: a restart reads claims and pods and goes on. See `scheduler_binding` for
+why a crash between any two writes is harmless.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+from bayplan.api.core import Pod
+from bayplan.api.gates import FeatureGates
+from bayplan.api.scheduler_config import Profile, SchedulerConfig
+from bayplan.client.api import Client
+from bayplan.client.errors import ApiError, ClientError
+from bayplan.client.events import EventRecorder
+from bayplan.components.scheduler_binding import BINDING_POLL, Binder, BindFailed
+from bayplan.components.scheduler_metrics import SchedulerMetrics
+from bayplan.components.scheduler_report import Reporter
+from bayplan.components.scheduler_world import World
+from bayplan.explain.scheduling import fit_message, node_counts, with_causes
+from bayplan.scheduling.cluster import PodInfo
+from bayplan.scheduling.cycle import Decider, Placement
+from bayplan.scheduling.dynamic_resources import PodNeeds, Refused
+from bayplan.scheduling.hints import HINTS
+from bayplan.scheduling.preemption import Preemption, find_victims
+from bayplan.scheduling.queue import ClusterEvent, Entry, SchedulingQueue
+from bayplan.scheduling.status import SchedulingError, Unschedulable
+
+__all__ = ["Scheduler", "running"]
+
+log = logging.getLogger(__name__)
+
+
+class Scheduler:
+    """One scheduler over one API server. `start` returns when its caches are filled and it decides; `stop` ends it.
+
+    `clock` is monotonic seconds, `wall` seconds since the epoch; `seed` makes choices among equal nodes repeatable.
+    `binding_poll`: seconds between looks at binding conditions.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        config: SchedulerConfig,
+        gates: FeatureGates,
+        *,
+        seed: int | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+        binding_poll: float = BINDING_POLL,
+        instance: str = "",
+    ) -> None:
+        self._client = client
+        self._gates = gates
+        self._clock = clock
+        self._wall = wall
+        self.profiles: dict[str, Profile] = {p.scheduler_name: p for p in config.profiles}
+        self.queue: SchedulingQueue[str] = SchedulingQueue(
+            HINTS, first_backoff=config.pod_initial_backoff, longest_backoff=config.pod_max_backoff
+        )
+        self.world = World(client, gates, self)
+        self.metrics = SchedulerMetrics(self.queue.counts)
+        self._recorders = {
+            name: EventRecorder(client, name, instance=instance or name, style="series", clock=wall)
+            for name in self.profiles
+        }
+        self._report = Reporter(client, self._recorders, wall=wall)
+        self._binder = Binder(client, self.world.dra, self.metrics, wall=wall, poll=binding_poll)
+        base = seed if seed is not None else int(wall() * 1000)
+        self._deciders = {
+            name: Decider(
+                self.world.state,
+                self.world.dra,
+                seed=base,
+                percentage=profile.percentage_of_nodes_to_score,
+                strategy=profile.scoring_strategy,
+            )
+            for name, profile in self.profiles.items()
+        }
+        self._waiting_for_claim: dict[tuple[str, str], set[str]] = {}
+        self._nominated: dict[str, str] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._binding: dict[str, asyncio.Task[None]] = {}
+        self._wake = asyncio.Event()
+        self._loop_task: asyncio.Task[None] | None = None
+
+    # -- life
+
+    async def start(self) -> None:
+        for recorder in self._recorders.values():
+            recorder.start()
+        await self.world.start()
+        self._loop_task = asyncio.get_running_loop().create_task(self._run(), name="scheduler")
+
+    async def stop(self) -> None:
+        tasks = [t for t in (self._loop_task, *self._tasks) if t is not None]
+        self._loop_task = None
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self.world.stop()
+        for recorder in self._recorders.values():
+            await recorder.stop()
+
+    @property
+    def task(self) -> asyncio.Task[None] | None:
+        """The deciding task; it ends only with an error that is a defect."""
+        return self._loop_task
+
+    def _spawn(self, work: Any, name: str) -> asyncio.Task[None]:
+        task: asyncio.Task[None] = asyncio.get_running_loop().create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    # -- what the world tells (PodListener)
+
+    def pending(self, old: Pod | None, pod: Pod) -> None:
+        """A pod that is not bound: is it ours, and is it ready?"""
+        info = self.world.state.pod_info(pod)
+        if (pod.spec is None or (pod.spec.scheduler_name or "default-scheduler") not in self.profiles) or (
+            pod.metadata is not None and pod.metadata.deletion_timestamp
+        ):
+            self._forget(info.uid)
+            return
+        if self.world.state.is_assumed(info.uid):
+            return  # its binding is under way; the entry keeps what it was decided on
+        gate = self._gate(info)
+        helps = old is None or _changed(old, pod)
+        now = self._clock()
+        if old is None or info.uid not in self.queue.entries:
+            self.queue.add(info.uid, info, info.priority, now, gate=gate)
+            self.metrics.incoming.labels("gated" if gate else "active", "PodAdd").inc()
+        else:
+            self.queue.update(info.uid, info, info.priority, now, gate=gate, helps=helps)
+        self._restore_nomination(info)
+        self._wake.set()
+
+    def assigned(self, pod: Pod) -> None:
+        uid = (pod.metadata.uid if pod.metadata is not None else None) or ""
+        if uid not in self._binding:
+            self.queue.remove(uid)
+        self._denominate(uid)
+
+    def gone(self, pod: Pod) -> None:
+        uid = (pod.metadata.uid if pod.metadata is not None else None) or ""
+        self._forget(uid)
+
+    def happened(self, event: ClusterEvent) -> None:
+        now = self._clock()
+        if event.resource == "ResourceClaim" and event.action == "Add":
+            self._open_gates(event.new, now)
+        woken = self.queue.event(event, now)
+        if woken:
+            self.metrics.incoming.labels("active", event.label).inc(woken)
+        self._wake.set()
+
+    def _forget(self, uid: str) -> None:
+        self.queue.remove(uid)
+        self._denominate(uid)
+        task = self._binding.get(uid)
+        if task is not None:
+            task.cancel()
+
+    def _gate(self, info: PodInfo) -> str:
+        """Why the pod cannot be tried yet; "" if it can. Reasons that Kubernetes keeps to itself are told here."""
+        spec = info.pod.spec
+        if spec is not None and spec.scheduling_gates:
+            return "scheduling gates"
+        for entry in self.world.dra.entries(info.pod):
+            if entry.claim is not None and self.world.dra.claims.get(info.namespace, entry.claim) is None:
+                self._waiting_for_claim.setdefault((info.namespace, entry.claim), set()).add(info.uid)
+        gate = self.world.dra.gate(info)
+        if gate is None:
+            return ""
+        if gate.message:
+            self._spawn(self._report.failed(info, "Unschedulable", gate.message, event=False), "gate")
+        return gate.reason
+
+    def _open_gates(self, claim: Any, now: float) -> None:
+        key = (claim.metadata.namespace or "", claim.metadata.name or "")
+        for uid in self._waiting_for_claim.pop(key, ()):
+            info = self.queue.payload(uid)
+            if isinstance(info, PodInfo):
+                self.queue.update(uid, info, info.priority, now, gate=self._gate(info))
+
+    # -- nominations
+
+    def _restore_nomination(self, info: PodInfo) -> None:
+        node = (info.pod.status.nominated_node_name if info.pod.status is not None else None) or ""
+        if node:
+            self._nominate(info, node)
+
+    def _nominate(self, info: PodInfo, node: str) -> None:
+        self._denominate(info.uid)
+        self._nominated[info.uid] = node
+        for decider in self._deciders.values():
+            decider.nominated.setdefault(node, {})[info.uid] = info
+
+    def _denominate(self, uid: str) -> None:
+        node = self._nominated.pop(uid, None)
+        if node is None:
+            return
+        for decider in self._deciders.values():
+            waiting = decider.nominated.get(node)
+            if waiting is not None:
+                waiting.pop(uid, None)
+                if not waiting:
+                    del decider.nominated[node]
+
+    # -- deciding
+
+    async def _run(self) -> None:
+        while True:
+            entry = self.queue.pop(self._clock())
+            if entry is None:
+                await self._idle()
+                continue
+            try:
+                self._schedule(entry)
+            except Exception:
+                # A defect must not end scheduling for all other pods; this one is tried again later.
+                log.exception("scheduling %s failed", entry.key)
+                self.queue.refused(entry, (), self._clock(), error=True)
+            await asyncio.sleep(0)
+
+    async def _idle(self) -> None:
+        self._wake.clear()
+        if self.queue.has_ready():
+            return
+        due = self.queue.next_due()
+        timeout = None if due is None else max(0.0, due - self._clock())
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._wake.wait(), timeout)
+
+    def _schedule(self, entry: Entry[str]) -> None:
+        """Decide one entry and start carrying it out."""
+        info: PodInfo = entry.payload
+        profile = self._profile(info)
+        decider = self._deciders[profile.scheduler_name]
+        started = self._clock()
+        needs: PodNeeds | None = None
+        try:
+            needs = decider.needs(info)
+            outcome = self._decide(decider, info, needs)
+        except Refused as refused:
+            outcome = Unschedulable(self.world.state.count, prefilter=str(refused), plugins={"DynamicResources"})
+        except SchedulingError as error:
+            self._failed(entry, info, profile, "SchedulerError", error.message, {error.plugin}, error=True)
+            return
+        finally:
+            self.metrics.algorithm_duration.observe(self._clock() - started)
+        if isinstance(outcome, Placement):
+            self._place(entry, profile, outcome, started)
+        else:
+            self._unschedulable(entry, profile, decider, info, needs, outcome)
+
+    def _decide(self, decider: Decider, info: PodInfo, needs: PodNeeds | None) -> Placement | Unschedulable:
+        node = self._nominated.get(info.uid)
+        if node is not None:
+            outcome = decider.decide(info, only={node}, needs=needs)
+            if isinstance(outcome, Placement):
+                return outcome
+        return decider.decide(info, needs=needs)
+
+    def _profile(self, info: PodInfo) -> Profile:
+        spec = info.pod.spec
+        return self.profiles[(spec.scheduler_name if spec is not None else None) or "default-scheduler"]
+
+    # -- success
+
+    def _place(self, entry: Entry[str], profile: Profile, placement: Placement, started: float) -> None:
+        self.world.state.assume(placement.pod, placement.node)
+        self.world.dra.reserve(placement.claims)
+        work = self._carry_out(entry, profile, placement, started)
+        self._binding[entry.key] = self._spawn(work, f"bind-{placement.pod.name}")
+
+    async def _carry_out(self, entry: Entry[str], profile: Profile, placement: Placement, started: float) -> None:
+        info = placement.pod
+        plans = placement.claims.plans
+        written = False
+        try:
+            if plans:
+                claims = await self._binder.write_claims(plans)
+                written = True
+                await self._binder.prepare_pod(info, plans, claims)
+                await self._binder.wait_for_conditions(
+                    claims, profile.binding_timeout, lambda: self._announce_wait(info, placement.node)
+                )
+            await self._binder.bind(info, placement.node)
+        except BindFailed as failure:
+            await self._undo(placement, written)
+            self._failed(entry, info, profile, failure.reason, failure.message, {"DynamicResources"}, error=True)
+            return
+        except ClientError as error:
+            await self._undo(placement, written)
+            self._failed(entry, info, profile, "SchedulerError", str(error), set(), error=True)
+            return
+        except asyncio.CancelledError:
+            # The pod vanished (or the scheduler stops): nothing may stay booked for it.
+            self._release(placement)
+            if written and self._loop_task is not None:
+                self._spawn(self._binder.take_back(plans), "take-back")
+            raise
+        finally:
+            self._binding.pop(entry.key, None)
+        now = self._clock()
+        self.queue.done(entry)
+        self._denominate(info.uid)
+        self._report.scheduled(info, placement.node)
+        metrics = self.metrics
+        metrics.attempts.labels("scheduled", profile.scheduler_name).inc()
+        metrics.attempt_duration.labels("scheduled", profile.scheduler_name).observe(now - started)
+        metrics.sli_duration.labels(str(min(entry.attempts, 16))).observe(now - entry.added)
+        metrics.pod_attempts.observe(entry.attempts)
+
+    async def _announce_wait(self, info: PodInfo, node: str) -> None:
+        text = f"waiting for binding conditions for device on node {node}"
+        self._report.event(info, "BindingConditionsPending", text)
+        await self._report.nominate(info, node)
+
+    def _release(self, placement: Placement) -> None:
+        self.world.state.forget(placement.pod.uid)
+        self.world.dra.give_up(placement.claims)
+
+    async def _undo(self, placement: Placement, written: bool) -> None:
+        self._release(placement)
+        if written:
+            await self._binder.take_back(placement.claims.plans)
+
+    # -- failure
+
+    def _failed(
+        self,
+        entry: Entry[str],
+        info: PodInfo,
+        profile: Profile,
+        reason: str,
+        message: str,
+        plugins: set[str],
+        *,
+        error: bool = False,
+        nominated: str | None = None,
+    ) -> None:
+        current = self.queue.payload(entry.key)
+        if not isinstance(current, PodInfo):
+            return  # deleted meanwhile
+        result = "error" if error else "unschedulable"
+        self.metrics.attempts.labels(result, profile.scheduler_name).inc()
+        self.queue.refused(entry, plugins, self._clock(), error=error)
+        # The binding may have been decided on an older state of the pod than the one to report on.
+        self._spawn(self._report.failed(current, reason, message, nominated=nominated), "report")
+        self._wake.set()
+
+    def _unschedulable(
+        self,
+        entry: Entry[str],
+        profile: Profile,
+        decider: Decider,
+        info: PodInfo,
+        needs: PodNeeds | None,
+        failure: Unschedulable,
+    ) -> None:
+        deallocate = None
+        if needs is None or needs.none or failure.prefilter:
+            failure.postfilter.append("no new claims to deallocate")
+        else:
+            deallocate = self.world.dra.deallocatable(needs, failure)
+            if deallocate is None:
+                failure.postfilter.append("still not schedulable")
+            else:
+                failure.postfilter.append("deallocation of ResourceClaim completed")
+        preemption = None
+        if deallocate is None:
+            preemption = self._preempt(info, needs, failure)
+        text = fit_message(failure.nodes, failure.counts, prefilter=failure.prefilter, postfilter=failure.postfilter)
+        text = with_causes(text, self._causes(failure))
+        if deallocate is not None:
+            self._spawn(self._binder.deallocate(deallocate), "deallocate")
+        if preemption is not None:
+            self._nominate(info, preemption.node)
+            self._spawn(self._evict(info, preemption), "preempt")
+        self._failed(
+            entry,
+            info,
+            profile,
+            "Unschedulable",
+            text,
+            failure.plugins,
+            nominated=preemption.node if preemption is not None else None,
+        )
+
+    def _causes(self, failure: Unschedulable) -> list[tuple[str, str]]:
+        return []
+
+    # -- preemption
+
+    def _preempt(self, info: PodInfo, needs: PodNeeds | None, failure: Unschedulable) -> Preemption | None:
+        policy = info.pod.spec.preemption_policy if info.pod.spec is not None else None
+        if policy == "Never":
+            failure.postfilter.append("preemption: not eligible due to preemptionPolicy=Never.")
+            return None
+        if self._victims_are_leaving(info):
+            failure.postfilter.append("preemption: not eligible due to terminating pod on the nominated node.")
+            return None
+        self.metrics.preemption_attempts.inc()
+        found, counts = find_victims(
+            info,
+            failure,
+            self.world.state,
+            self.world.dra,
+            needs if not failure.prefilter else None,
+            claims=self._gates.enabled("DRAPreemption"),
+        )
+        if found is None:
+            nodes = failure.nodes
+            text = f"preemption: 0/{nodes} nodes are available: {node_counts(counts)}."
+            failure.postfilter.append(text)
+            return None
+        self.metrics.preemption_victims.observe(len(found.victims))
+        return found
+
+    def _victims_are_leaving(self, info: PodInfo) -> bool:
+        """Pods of lower priority on the nominated node are already being deleted: evicting more would be waste."""
+        node = self._nominated.get(info.uid)
+        holder = self.world.state.nodes.get(node) if node is not None else None
+        if holder is None:
+            return False
+        return any(
+            p.priority < info.priority and p.pod.metadata is not None and p.pod.metadata.deletion_timestamp
+            for p in holder.pods.values()
+        )
+
+    async def _evict(self, info: PodInfo, preemption: Preemption) -> None:
+        for victim in preemption.victims:
+            text = f"{self._profile(info).scheduler_name}: preempting to accommodate a higher priority pod"
+            await self._report.disrupted(victim, text)
+            try:
+                await self._client.delete(Pod, victim.name, victim.namespace, uid=victim.uid)
+            except ApiError as error:
+                if not error.not_found:
+                    log.warning("preempting %s/%s: %s", victim.namespace, victim.name, error)
+                continue
+            except ClientError as error:
+                log.warning("preempting %s/%s: %s", victim.namespace, victim.name, error)
+                continue
+            self._report.event(
+                victim, "Preempted", f"Preempted by pod {info.uid} on node {preemption.node}", action="Preempting"
+            )
+
+
+def _changed(old: Pod, new: Pod) -> bool:
+    """Whether the change can matter to a decision; our own conditions cannot."""
+    if old.spec != new.spec:
+        return True
+    a, b = old.metadata, new.metadata
+    if a is not None and b is not None and (a.labels != b.labels or a.annotations != b.annotations):
+        return True
+    before = old.status.resource_claim_statuses if old.status is not None else None
+    after = new.status.resource_claim_statuses if new.status is not None else None
+    return before != after
+
+
+@contextlib.asynccontextmanager
+async def running(
+    client: Client, config: SchedulerConfig, gates: FeatureGates, **options: Any
+) -> AsyncIterator[Scheduler]:
+    """A scheduler that works inside the block."""
+    scheduler = Scheduler(client, config, gates, **options)
+    try:
+        await scheduler.start()
+        yield scheduler
+    finally:
+        await scheduler.stop()
