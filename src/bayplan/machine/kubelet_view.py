@@ -3,9 +3,9 @@
 What is derived here, and from what (cAdvisor's machine information as its API and issues show it; notes on the managers):
 
 * CPUs are seen through their NUMA node only: an online CPU that no node lists does not exist for the kubelet.
-* Without a NUMA directory every package is a node of its own, with the package's id, no memory and no distances. Package
-  ids below 0 become node 0. One deliberate difference: with a single such node, it has the machine's memory and huge pages, so that
-  the Memory Manager can work on it.
+* Without a NUMA directory every package is a node of its own, with the package's id, no memory and no distances (ids below 0
+  count as 0). One deliberate difference: a single package becomes node 0, the only one that such a kernel knows as memory node,
+  with the machine's memory and huge pages.
 * The *uncore* cache of a core is its level-3 cache, unless that cache serves exactly the threads of the core's NUMA node (it
   counts as the node's cache then); cores without one are told apart by socket. "Exactly" compares the number of sharing CPUs
   with (cores of the node) x (threads of this core), so on a processor with uneven threads the cache remains an uncore cache.

@@ -56,7 +56,8 @@ class Resources:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerSpec:
-    """One run to start. Without ``command`` and ``args`` the built-in pause process runs.
+    """One run to start. Without ``command`` the built-in pause process runs (``args`` belong to a command that only an
+    image knows, and are ignored).
 
     ``id`` must be unique among all runs and be a plain file name (letters, digits, ``-``, ``_``, ``.``; at most 128). ``env`` is
     the whole environment (a default PATH is added when it has none). ``working_dir`` and ``log_path`` are paths on the
@@ -75,6 +76,8 @@ class ContainerSpec:
     working_dir: str | None = None
     resources: Resources = field(default_factory=Resources)
     log_path: str | None = None
+    oom_score_adj: int | None = None
+    """Who is killed first when the machine runs out of memory: -1000 (never) to 1000; the kubelet derives it from the QoS class."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,6 +115,8 @@ class Run:
     resources: Resources = field(default_factory=Resources)
     exit: ExitStatus | None = None
     log_path: str | None = None
+    notes: tuple[str, ...] = ()
+    """What could not be done and is not worth a failure, in words: no memory policy, for example."""
 
 
 class Runtime(Protocol):
@@ -136,7 +141,7 @@ class Runtime(Protocol):
         """Ends a run: SIGTERM to its first process, SIGKILL to all of it after the grace period (at once with 0).
 
         Raises:
-            UnknownRun: no such run.
+            UnknownRun: no such run. RuntimeFailure: not even SIGKILL ends it (a process in an uninterruptible wait).
         """
         ...
 
