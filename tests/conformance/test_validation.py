@@ -113,7 +113,7 @@ def request(
         admitted = admit(verb, to, obj, old, surroundings)  # type: ignore[arg-type]
     except Invalid as refusal:
         name = (obj.get("metadata") or {}).get("name") or ""
-        return Answer(422, None, [c[:2] for c in refusal.causes], refusal.message(kind.kind, kind.group, name))
+        return Answer(422, None, [c[:2] for c in refusal.causes], refusal.message(kind, name))
     answer = Answer(201 if verb == "create" else 200, admitted.object)
     answer.warnings = admitted.warnings
     return answer

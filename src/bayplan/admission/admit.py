@@ -106,6 +106,8 @@ def _create(kind: Kind, known: Rules, obj: Object, context: Context) -> Admitted
 
 def _update(kind: Kind, known: Rules, obj: Object, old: Object, context: Context) -> Admitted:
     metadata, old_metadata = meta.meta(obj), old.get("metadata") or {}
+    if not known.unconditional:
+        meta.check_revision(metadata)
     meta.prepare_update(metadata, old_metadata, kind.namespaced)
     known.default(obj, context)
     if known.status:
@@ -115,13 +117,15 @@ def _update(kind: Kind, known: Rules, obj: Object, old: Object, context: Context
     if known.generation and not same(obj.get("spec"), old.get("spec")):
         metadata["generation"] = (old_metadata.get("generation") or 0) + 1
     errors = Errors()
-    meta.validate_update(errors, metadata, old_metadata, known.unconditional)
+    meta.validate_update(errors, metadata, old_metadata)
     known.validate_update(errors, obj, old, context)
     return _finish(kind, known, obj, old, errors, context)
 
 
 def _update_status(kind: Kind, known: Rules, obj: Object, old: Object, context: Context) -> Admitted:
     metadata, old_metadata = meta.meta(obj), old.get("metadata") or {}
+    if not known.unconditional:
+        meta.check_revision(metadata)
     meta.prepare_update(metadata, old_metadata, kind.namespaced)
     if known.status_metadata:
         _keep(metadata, old_metadata, "generation")
@@ -134,7 +138,7 @@ def _update_status(kind: Kind, known: Rules, obj: Object, old: Object, context: 
             obj[key] = value
     known.prepare_status(obj, old, context)
     errors = Errors()
-    meta.validate_update(errors, metadata, old_metadata, known.unconditional)
+    meta.validate_update(errors, metadata, old_metadata)
     known.validate_status(errors, obj, old, context)
     if errors:
         raise Invalid(errors)

@@ -72,10 +72,10 @@ def _validate_range(
     if low > whole:
         errors.invalid(f"{field}.min", low, f"min is larger than capacity value: {whole}")
     if high is not None:
-        if default > high:
-            errors.invalid(f"{field}.max", default, f"default is more than max: {high}")
         if low > high:
             errors.invalid(f"{field}.max", low, f"min is larger than max: {high}")
+        if default > high:
+            errors.invalid(f"{field}.max", default, f"default is more than max: {high}")
         if high > whole:
             errors.invalid(f"{field}.max", high, f"max is larger than capacity value: {whole}")
     if step is not None:

@@ -90,6 +90,7 @@ def validate_status(errors: Errors, obj: Object, old: Object, context: Context) 
     check_allocation(errors, status.get("allocation"), old_status.get("allocation"), context)
     check_authorization(errors, obj, old, context)
     names = request_names((obj.get("spec") or {}).get("devices") or {})
+    _validate_device_statuses(errors, status, context)
     allocation = status.get("allocation")
     if allocation is not None and not same(allocation, old_status.get("allocation")):
         if old_status.get("allocation"):
@@ -97,7 +98,6 @@ def validate_status(errors: Errors, obj: Object, old: Object, context: Context) 
         else:
             _validate_allocation(errors, allocation, names, context)
     _validate_reservations(errors, obj, old)
-    _validate_device_statuses(errors, status, context)
 
 
 def _validate_allocation(errors: Errors, allocation: Object, names: dict[str, tuple[str, ...]], context: Context) -> None:
@@ -178,13 +178,13 @@ def _validate_device_statuses(errors: Errors, status: Object, context: Context) 
         if identity in seen:
             errors.duplicate(where, internal("DeviceStatusID", device))
         seen.add(identity)
-        if identity not in allocated:
-            errors.invalid(where, internal("DeviceStatusID", device), "must be an allocated device in the claim")
         check_driver_name(errors, f"{where}.driver", device.get("driver") or "")
         check_pool_name(errors, f"{where}.pool", device.get("pool") or "")
         check_label(errors, f"{where}.device", device.get("device") or "")
         if share := device.get("shareID"):
             check_uid(errors, f"{where}.shareID", share)
+        if identity not in allocated:
+            errors.invalid(where, internal("DeviceStatusID", device), "must be an allocated device in the claim")
         validate_conditions(errors, f"{where}.conditions", device.get("conditions") or [], MAX_DEVICE_CONDITIONS)
         if device.get("data") is not None:
             validate_raw_object(errors, f"{where}.data", device["data"], context)

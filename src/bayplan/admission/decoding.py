@@ -19,11 +19,11 @@ import binascii
 import re
 from collections.abc import Callable
 from datetime import UTC, datetime
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from bayplan.admission.errors import BadRequest, go_quote
-from bayplan.api.quantity import Quantity, QuantityError
+from bayplan.api.quantity import SYNTAX_MESSAGE, Quantity, QuantityError
 from bayplan.api.schema import Field, schema
 
 Decoder: TypeAlias = Callable[[Any, list[str]], Any]
@@ -206,25 +206,21 @@ def _double(value: Any, unknown: list[str]) -> float:
 
 def _quantity(value: Any, unknown: list[str]) -> str:
     if value.__class__ not in (str, int, float):
-        raise DecodeError("quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'")
+        raise DecodeError(SYNTAX_MESSAGE)
     try:
         return _quantity_text(value)
     except QuantityError as error:
         raise DecodeError(str(error)) from None
 
 
-_CANONICAL: dict[Any, str] = {}
+_AS_WRITTEN: Final = re.compile(r"[+-]?[0-9]{1,18}\.?([kMGTPE]|[eE]\+?[0-9]{1,2})?")
+"""Whole decimal amounts are stored as they were written (``1E3``, ``+1``), all others in their canonical form."""
 
 
-def _quantity_text(value: Any) -> str:
-    text = _CANONICAL.get(value) if value.__class__ is str else None
-    if text is None:
-        text = str(Quantity.parse(value))
-        if value.__class__ is str:
-            if len(_CANONICAL) > 8192:
-                _CANONICAL.clear()
-            _CANONICAL[value] = text
-    return text
+@lru_cache(maxsize=8192)
+def _quantity_text(value: str | int | float) -> str:
+    quantity = Quantity.parse(value)
+    return value if isinstance(value, str) and _AS_WRITTEN.fullmatch(value) else str(quantity)
 
 
 _TIME: Final = re.compile(r"(\d{4})-(\d\d)-(\d\d)T(\d\d):(\d\d):(\d\d)(?:[.,](\d+))?(Z|[+-]\d\d:\d\d)")

@@ -32,7 +32,8 @@ _REQUEST_NAME: Final = "must be the name of a request in the claim or the name o
 def device_requests(devices: Object) -> Iterator[Object]:
     """Every request that asks for devices: the exact ones and the subrequests."""
     for request in devices.get("requests") or ():
-        if exactly := request.get("exactly"):
+        exactly = request.get("exactly")
+        if exactly is not None:
             yield exactly
         yield from request.get("firstAvailable") or ()
 

@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from bayplan.api.kinds import Kind
 from bayplan.api.quantity import Quantity
 
 OMITTED: Final = "<value omitted>"
@@ -42,10 +43,14 @@ class Conflict(Refusal):
 
 
 class Invalid(Refusal):
-    """The object breaks rules of its kind (HTTP 422); `causes` are in the order in which they were found."""
+    """The object breaks rules of its kind (HTTP 422); `causes` are in the order in which they were found.
 
-    def __init__(self, causes: Iterable[Cause]) -> None:
+    ``by_resource``: the message names the resource (``resourceclaims``) where it usually names the kind.
+    """
+
+    def __init__(self, causes: Iterable[Cause], by_resource: bool = False) -> None:
         self.causes = list(dict.fromkeys(causes))
+        self.by_resource = by_resource
         super().__init__(self.summary())
 
     def summary(self) -> str:
@@ -53,9 +58,10 @@ class Invalid(Refusal):
         texts = [f"{c.field}: {c.message}" for c in self.causes]
         return texts[0] if len(texts) == 1 else "[" + ", ".join(texts) + "]"
 
-    def message(self, kind: str, group: str, name: str) -> str:
+    def message(self, kind: Kind, name: str) -> str:
         """The message of the Status that the API server answers."""
-        qualified = f"{kind}.{group}" if group else kind
+        subject = kind.plural if self.by_resource else kind.kind
+        qualified = f"{subject}.{kind.group}" if kind.group else subject
         return f"{qualified} {go_quote(name)} is invalid: {self.summary()}"
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 
-from bayplan.admission.errors import Errors, Raw, go_json, go_quote
+from bayplan.admission.errors import Errors, Invalid, Raw, go_json, go_quote
 from bayplan.admission.names import label_value_faults, qualified_name_faults, subdomain_faults
 
 Object: TypeAlias = dict[str, Any]
@@ -80,10 +80,16 @@ def validate_create(errors: Errors, metadata: Object, name_rule: NameRule, names
     _validate_fields(errors, metadata)
 
 
-def validate_update(errors: Errors, metadata: Object, old: Object, unconditional: bool) -> None:
-    """The metadata of an object that replaces ``old``. ``unconditional``: it need not say which revision it replaces."""
-    if not unconditional and not metadata.get("resourceVersion"):
-        errors.append(_must_be_specified())
+def check_revision(metadata: Object) -> None:
+    """For kinds that are never replaced blindly: an update says which revision it replaces."""
+    if not metadata.get("resourceVersion"):
+        errors = Errors()
+        errors.invalid("metadata.resourceVersion", 0, "must be specified for an update")
+        raise Invalid(errors, by_resource=True)
+
+
+def validate_update(errors: Errors, metadata: Object, old: Object) -> None:
+    """The metadata of an object that replaces ``old``."""
     for key in ("name", "namespace", "uid", "creationTimestamp"):
         if metadata.get(key) != old.get(key):
             errors.invalid(f"metadata.{key}", metadata.get(key) or "", "field is immutable")
@@ -96,12 +102,6 @@ def validate_update(errors: Errors, metadata: Object, old: Object, unconditional
     if (metadata.get("generation") or 0) < (old.get("generation") or 0):
         errors.invalid("metadata.generation", metadata.get("generation") or 0, "must not be decremented")
     _validate_fields(errors, metadata)
-
-
-def _must_be_specified() -> Any:
-    single = Errors()
-    single.invalid("metadata.resourceVersion", 0, "must be specified for an update")
-    return single[0]
 
 
 def _validate_fields(errors: Errors, metadata: Object) -> None:

@@ -216,9 +216,9 @@ def check_attribute_name(errors: Errors, field: str, name: str) -> None:
 
 def check_fully_qualified_name(errors: Errors, field: str, name: str) -> None:
     """As an attribute name, but the domain must be there."""
+    check_attribute_name(errors, field, name)
     if "/" not in name:
         errors.invalid(field, name, "a fully qualified name must be a domain and a name separated by a slash")
-    check_attribute_name(errors, field, name)
 
 
 _UUID_HEX: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")

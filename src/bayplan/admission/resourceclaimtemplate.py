@@ -44,8 +44,8 @@ def _validate(errors: Errors, obj: Object, context: Context) -> None:
 def _validate_update(errors: Errors, obj: Object, old: Object, context: Context) -> None:
     spec = obj.get("spec") or {}
     if not same(spec, old.get("spec") or {}):
-        # The inner metadata has JSON names in the server's own form, so it prints as it is.
-        text = {"ObjectMeta": spec.get("metadata") or {}, "Spec": shown("ResourceClaimSpec", spec.get("spec") or {})}
+        # The inner metadata is embedded in the server's own form and has JSON names there.
+        text = {**(spec.get("metadata") or {}), "Spec": shown("ResourceClaimSpec", spec.get("spec") or {})}
         errors.invalid("spec", Raw(go_json(text)), "field is immutable")
 
 

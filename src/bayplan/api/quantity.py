@@ -18,13 +18,14 @@ from bayplan.api.base import RawQuantity
 
 NANO: Final = 10**9
 MAX: Final = (2**63 - 1) * NANO
-"""Values beyond 2^63-1 are capped, as the API does."""
+"""Binary values beyond 2^63-1 are capped, as the API does; decimal ones are not."""
 
 BINARY_SI: Final = "BinarySI"
 DECIMAL_SI: Final = "DecimalSI"
 DECIMAL_EXPONENT: Final = "DecimalExponent"
 
 _PATTERN: Final = re.compile(r"([+-]?)([0-9]*)(?:\.([0-9]*))?([eE][+-]?[0-9]+|[KMGTPE]i|[numkMGTPE]|)")
+_OUTLINE: Final = re.compile(r"([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)")
 _BINARY: Final = {"Ki": 1, "Mi": 2, "Gi": 3, "Ti": 4, "Pi": 5, "Ei": 6}
 _DECIMAL: Final = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _DECIMAL_SUFFIX: Final = {exponent: suffix for suffix, exponent in _DECIMAL.items()}
@@ -124,7 +125,7 @@ class Quantity:
 def _parse(text: str) -> Quantity:
     match = _PATTERN.fullmatch(text)
     if match is None or not (match[2] or match[3]):
-        raise QuantityError(SYNTAX_MESSAGE)
+        raise QuantityError(_fault(text))
     sign, whole, fraction, suffix = match[1], match[2], match[3] or "", match[4]
     digits = int((whole + fraction) or "0")
     if suffix in _BINARY:
@@ -135,8 +136,18 @@ def _parse(text: str) -> Quantity:
         exponent = max(min(exponent, 1000), -1000 - len(text))
         scale = exponent + 9 - len(fraction)
         number, divisor = (digits * 10**scale, 1) if scale >= 0 else (digits, 10**-scale)
-    nano = min(-(-number // divisor), MAX)
+    nano = -(-number // divisor)
+    if form == BINARY_SI:
+        nano = min(nano, MAX)
     return Quantity(-nano if sign == "-" else nano, form)
+
+
+def _fault(text: str) -> str:
+    """Which of the API's three complaints a text gets."""
+    match = _OUTLINE.fullmatch(text)
+    if match is None:
+        return SYNTAX_MESSAGE
+    return "unable to parse numeric part of quantity" if match[1].count(".") > 1 else "unable to parse quantity's suffix"
 
 
 def _round_away(number: int, unit: int) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from functools import cache
 from importlib import resources
+from typing import Final
 
 import msgspec
 
@@ -40,10 +41,23 @@ class Schema:
         self.fields = {f.name: f for f in fields}
 
 
+_OLDER_TYPE: Final = "NodeAllocatableResourceMapping"
+_OLDER_OWNERS: Final = ("v1.Device", "v1beta2.Device", "v1beta1.BasicDevice")
+
+
 @cache
 def _table() -> dict[str, tuple[Field, ...]]:
     data = resources.files("bayplan.api._generated").joinpath("schema.json").read_bytes()
-    return msgspec.json.decode(data, type=dict[str, tuple[Field, ...]])
+    table = msgspec.json.decode(data, type=dict[str, tuple[Field, ...]])
+    # The alpha form that node-allocatable resources had in 1.36; objects in it are still checked, not silently pruned.
+    for owner in _OLDER_OWNERS:
+        package = f"io.k8s.api.resource.{owner.partition('.')[0]}"
+        form = f"{package}.{_OLDER_TYPE}"
+        table[form] = (Field("capacityKey", "string"), Field("allocationMultiplier", "quantity"))
+        name = f"io.k8s.api.resource.{owner}"
+        if name in table:
+            table[name] += (Field("nodeAllocatableResourceMappings", f"{{}}ref:{form}"),)
+    return table
 
 
 @cache
