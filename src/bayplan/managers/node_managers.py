@@ -12,25 +12,73 @@ live on the node (after a restart), then any of the others. After every call tha
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from bayplan.api.config import KubeletConfiguration
 from bayplan.api.core import Pod
 from bayplan.api.gates import FeatureGates
+from bayplan.machine.kubelet_view import kubelet_view
 from bayplan.machine.topology import Machine
+from bayplan.managers import metrics as m
+from bayplan.managers import quirks as quirk_table
+from bayplan.managers.admitter import Admitter, Rejected
 from bayplan.managers.assignment import (
     Admission,
     ContainerAssignment,
+    CPUSetUpdate,
     MemoryBlock,
     PluginDevice,
     Reconciliation,
 )
+from bayplan.managers.checkpoint_cpu import CPU_STATE_FILE, ContainerIDs, write_cpu
+from bayplan.managers.checkpoint_memory import MEMORY_STATE_FILE, write_memory
+from bayplan.managers.cpu_state import CPUState
+from bayplan.managers.cpu_topology import CPUTopology
+from bayplan.managers.device import DeviceManager
+from bayplan.managers.memory_state import MachineState, MemoryState
+from bayplan.managers.metrics import ManagerMetrics
+from bayplan.managers.pod_view import ContainerView, PodView, compile_pod
+from bayplan.managers.record import AdmissionRecord
+from bayplan.managers.start_cpu import build_cpu_policy, restore_cpu, validate_cpu_state
+from bayplan.managers.start_memory import build_memory_policy, restore_memory, validate_memory_state
+from bayplan.managers.startup import (
+    Reservation,
+    check_node_allocatable,
+    node_reservation,
+    resolve_gates,
+    validate_configuration,
+)
+from bayplan.managers.topology import TopologyManager
 
 PreferredAllocation = Callable[[str, Sequence[str], Sequence[str], int], Sequence[str]]
-"""(resource, available ids, ids that must be included, how many) -> ids, as GetPreferredAllocation of a device plugin."""
+"""(resource, available ids, ids that must be included, how many) -> ids, as a device plugin's GetPreferredAllocation."""
 
 
+@dataclass(slots=True)
+class _Runtime:
+    """What the reconcile loop knows of a container: its runtime id, whether it ended, the CPUs last applied."""
+
+    container_id: str = ""
+    ended: bool = False
+    applied: int = 0
+
+
+@dataclass(slots=True)
 class NodeManagers:
-    """CPU, memory, device and topology manager of one node. Not thread safe; calls never block."""
+    """CPU, memory, device and topology manager of one node; made by :meth:`start`. Not thread safe; calls never block."""
+
+    config: KubeletConfiguration
+    gates: FeatureGates
+    kubelet_version: str
+    quirks: frozenset[str]
+    reservation: Reservation
+    cpu_topology: CPUTopology
+    admitter: Admitter
+    metrics: ManagerMetrics
+    _cpu_none: CPUState = field(default_factory=CPUState)
+    _pods: dict[str, PodView] = field(default_factory=dict)
+    _sources_ready: bool = True
+    _runtime: dict[tuple[str, str], _Runtime] = field(default_factory=dict)
 
     @classmethod
     def start(
@@ -45,97 +93,314 @@ class NodeManagers:
         quirks: frozenset[str] | bool = False,
         root_directory: str = "/var/lib/kubelet",
         preferred_allocation: PreferredAllocation | None = None,
+        container_ids: ContainerIDs | None = None,
     ) -> NodeManagers:
         """Builds and starts the managers in the kubelet's order; the first failure raises :class:`StartupError`.
 
         ``gates`` None means: defaults of ``kubelet_version`` with ``config.feature_gates`` applied. ``state_files`` maps
-        ``cpu_manager_state``, ``memory_manager_state`` and ``kubelet_internal_checkpoint`` to their texts (absent = no
-        such file). ``quirks``: True = all defects of that kubelet version are imitated (prediction, replay), False =
-        only those that are harmless (bayplan's own agent), or a set of names of :mod:`bayplan.managers.quirks`.
+        ``cpu_manager_state`` and ``memory_manager_state`` to their texts (absent = no such file). ``quirks``: True = all
+        defects of that kubelet version are imitated (prediction, replay), False = only those that are harmless
+        (bayplan's own agent), or a set of names of :mod:`bayplan.managers.quirks`. ``container_ids`` (runtime id -> pod
+        uid and container) is only needed to read state files from before 1.18.
         """
-        raise TypeError("replaced below")
+        if quirks is True:
+            active = quirk_table.of_version(kubelet_version)
+        else:
+            active = quirk_table.for_agent(kubelet_version) if quirks is False else quirks
+        if gates is None:
+            gates = resolve_gates(config, kubelet_version)
+        machine = kubelet_view(machine)
+        validate_configuration(config)
+        reservation = node_reservation(machine, config)
+        topology = TopologyManager(machine, config, active)
+        cpu_topology = CPUTopology(machine)
+        device = DeviceManager(topology.full, preferred_allocation)
+        for resource, own in (devices or {}).items():
+            device.update(resource, own)
+        cpu = build_cpu_policy(cpu_topology, config, gates, reservation, active)
+        memory = build_memory_policy(machine, config, reservation, active)
+        files = state_files or {}
+        v4 = _minor(kubelet_version) >= 37
+        cpu_state = restore_cpu(
+            config.cpu_manager_policy, files.get(CPU_STATE_FILE), gates, v4, root_directory, container_ids
+        )
+        if cpu:
+            validate_cpu_state(cpu, cpu_state, root_directory, active)
+        memory_state = restore_memory(
+            config.memory_manager_policy, files.get(MEMORY_STATE_FILE), gates, v4, root_directory
+        )
+        if memory:
+            validate_memory_state(memory, memory_state, root_directory, active)
+        check_node_allocatable(machine, reservation)
+        metrics = ManagerMetrics()
+        pod_level = gates.enabled("PodLevelResourceManagers")
+        admitter = Admitter(topology, device, cpu, memory, metrics, pod_level)
+        self = cls(config, gates, kubelet_version, active, reservation, cpu_topology, admitter, metrics)
+        self._sources_ready = not (cpu_state.containers or memory_state.containers)
+        self._update_gauges()
+        return self
 
-    def admit(self, pod: Pod, record: bool = False) -> Admission:
+    # -- events -------------------------------------------------------------------------------------------------------
+
+    def admit(self, pod: Pod, record: bool = False, *, keep_rejected: bool = False) -> Admission:
         """Decides on a pod and allocates for it. ``record`` also returns how the decision came about.
 
-        A pod that is rejected leaves nothing behind. Admitting a pod again that is already known (agent restart, retry)
+        A pod that is rejected leaves nothing behind (``keep_rejected`` leaves what it was given until :meth:`remove`, as
+        a kubelet does until its next collection). Admitting a pod again that is already known (agent restart, retry)
         changes nothing and gives the same answer, apart from imitated quirks.
         """
-        raise TypeError
+        view = compile_pod(pod, self.gates)
+        self._pods[view.uid] = view
+        self.collect()
+        trace = AdmissionRecord(self.config.topology_manager_policy, self.config.topology_manager_scope) if record else None
+        reason = message = ""
+        try:
+            self.admitter.admit(view, trace)
+        except Rejected as error:
+            reason, message = error.reason, error.message
+        admission = Admission(
+            uid=view.uid,
+            admitted=not reason,
+            reason=reason,
+            message=message,
+            qos=view.qos,
+            containers=self.assignments(view.uid),
+            pod_cpus_mask=self.pod_cpus(view.uid),
+            pod_memory=self.pod_memory(view.uid),
+            record=trace,
+        )
+        if reason and not keep_rejected:
+            self.remove(view.uid)
+        self._update_gauges()
+        return admission
 
     def readmit(self, pods: Iterable[Pod]) -> list[Admission]:
         """After :meth:`start` with state files: admits the node's pods again, in order of creation; then drops the state
         of pods that no longer exist. Until it is called, state of unknown pods is kept."""
-        raise TypeError
+        pods = list(pods)
+        for pod in pods:
+            view = compile_pod(pod, self.gates)
+            self._pods[view.uid] = view
+        answers = [self.admit(pod) for pod in pods]
+        self._sources_ready = True
+        self.collect()
+        return answers
+
+    def assume_known(self, pods: Iterable[Pod]) -> None:
+        """Makes these pods active without admitting them, and lets collection begin: the first half of
+        :meth:`readmit`, for callers that admit one by one."""
+        for pod in pods:
+            view = compile_pod(pod, self.gates)
+            self._pods[view.uid] = view
+        self._sources_ready = True
 
     def remove(self, uid: str) -> None:
         """The pod is gone (terminated): everything that it held is free. Unknown uids are ignored."""
-        raise TypeError
+        self._pods.pop(uid, None)
+        self.admitter.topology.forget(uid)
+        for key in [key for key in self._runtime if key[0] == uid]:
+            del self._runtime[key]
+        self.collect()
+        self._update_gauges()
 
     def collect(self) -> None:
         """Drops state of containers whose pod is not active. :meth:`admit` and :meth:`remove` do it by themselves."""
-        raise TypeError
+        if not self._sources_ready:
+            return
+        active = self._pods
+        cpu, memory, device = self.admitter.cpu, self.admitter.memory, self.admitter.device
+        if cpu:
+            for uid in [uid for uid in cpu.state.containers if uid not in active]:
+                for name in list(cpu.state.containers[uid]):
+                    cpu.state.release(uid, name)
+        if memory:
+            for uid in [uid for uid in memory.state.containers if uid not in active]:
+                for name in list(memory.state.containers[uid]):
+                    memory.state.release(uid, name)
+        for uid in [uid for uid in device.allocated if uid not in active]:
+            device.release(uid)
 
     def start_container(self, uid: str, container: str, container_id: str = "") -> None:
         """The runtime has started the container; finished init containers of the pod lose their memory blocks."""
-        raise TypeError
+        view = self._pods.get(uid)
+        if view is None:
+            return
+        runtime = self._runtime.setdefault((uid, container), _Runtime())
+        runtime.container_id = container_id or container
+        runtime.ended = False
+        cpu, memory = self.admitter.cpu, self.admitter.memory
+        if cpu and (own := cpu.state.get(uid, container)) is not None:
+            runtime.applied = own
+        if memory:
+            memory.started(view, container)
 
     def exit_container(self, uid: str, container: str) -> None:
         """The container has ended (its CPUs stay assigned until the pod is gone)."""
-        raise TypeError
+        self.admitter.topology.forget(uid, container)
+        runtime = self._runtime.get((uid, container))
+        if runtime is not None:
+            runtime.ended = True
 
     def reconcile(self) -> Reconciliation:
-        """One pass over all running containers: whose ``cpuset.cpus`` must be set, and to what."""
-        raise TypeError
-
-    def assignment(self, uid: str, container: str) -> ContainerAssignment:
-        """What the container holds now. Raises KeyError for a pod or container that was not admitted."""
-        raise TypeError
-
-    def assignments(self, uid: str) -> tuple[ContainerAssignment, ...]:
-        """All containers of a pod, init containers first. Raises KeyError for an unknown pod."""
-        raise TypeError
-
-    def pods(self) -> tuple[Pod, ...]:
-        """The active pods, in order of admission."""
-        raise TypeError
-
-    def pod_cpus(self, uid: str) -> int | None:
-        """The CPU bubble of a pod with pod-level resources in pod scope, None for any other pod."""
-        raise TypeError
-
-    def pod_memory(self, uid: str) -> tuple[MemoryBlock, ...] | None:
-        """The memory bubble of such a pod, None for any other."""
-        raise TypeError
-
-    def shared_mask(self) -> int:
-        """CPUs on which containers without exclusive CPUs run; 0 means unrestricted (policy ``none``)."""
-        raise TypeError
-
-    def reserved_mask(self) -> int:
-        """CPUs reserved for system and Kubernetes daemons (static policy), else 0."""
-        raise TypeError
-
-    def allocatable_mask(self) -> int:
-        """CPUs that could be given exclusively on the empty node (PodResources GetAllocatableResources)."""
-        raise TypeError
-
-    def free_mask(self) -> int:
-        """CPUs that could be given exclusively now."""
-        raise TypeError
+        """One pass over all running containers: whose ``cpuset.cpus`` must be set, and to what. The result counts as
+        applied."""
+        cpu = self.admitter.cpu
+        if cpu is None:
+            return Reconciliation()
+        self.collect()
+        updates: list[CPUSetUpdate] = []
+        skipped: list[str] = []
+        for view in self._pods.values():
+            for container in view.containers:
+                runtime = self._runtime.get((view.uid, container.name))
+                if runtime is None:
+                    skipped.append(f"{view.name}/{container.name}")
+                    continue
+                if runtime.ended:
+                    continue
+                wanted = cpu.state.get(view.uid, container.name)
+                if wanted is None:
+                    wanted = cpu.state.default
+                if not wanted:
+                    skipped.append(f"{view.name}/{container.name}")
+                elif wanted != runtime.applied:
+                    updates.append(CPUSetUpdate(view.uid, view.name, container.name, runtime.container_id, wanted))
+                    runtime.applied = wanted
+        return Reconciliation(tuple(updates), tuple(skipped))
 
     def update_devices(self, resource: str, devices: Sequence[PluginDevice]) -> None:
         """A device plugin reports its devices (ListAndWatch), the whole list each time."""
-        raise TypeError
+        self.admitter.device.update(resource, devices)
 
     def stop_endpoint(self, resource: str) -> None:
         """The plugin's socket is gone: its devices count as unhealthy until it registers again."""
-        raise TypeError
+        self.admitter.device.stop(resource)
+
+    # -- reading ------------------------------------------------------------------------------------------------------
+
+    def assignment(self, uid: str, container: str) -> ContainerAssignment:
+        """What the container holds now. Raises KeyError for a pod or container that was not admitted."""
+        view = self._pods[uid]
+        for own in view.containers:
+            if own.name == container:
+                return self._assignment(view, own)
+        raise KeyError(container)
+
+    def assignments(self, uid: str) -> tuple[ContainerAssignment, ...]:
+        """All containers of a pod, init containers first. Raises KeyError for an unknown pod."""
+        view = self._pods[uid]
+        return tuple(self._assignment(view, container) for container in view.containers)
+
+    def _assignment(self, view: PodView, container: ContainerView) -> ContainerAssignment:
+        cpu, memory, topology = self.admitter.cpu, self.admitter.memory, self.admitter.topology
+        held = cpu.state.get(view.uid, container.name) if cpu else None
+        return ContainerAssignment(
+            name=container.name,
+            kind=container.kind,
+            cpus_mask=held or 0,
+            cpu_assigned=held is not None,
+            cpuset_mask=held if held is not None else self.shared_mask(),
+            mems=memory.mems(view.uid, container.name) if memory else (),
+            cpu_isolation=cpu.isolation(view, container) if cpu else "host",
+            memory=(memory.state.blocks(view.uid, container.name) or ()) if memory else (),
+            devices=dict(self.admitter.device.held(view.uid, container.name)),
+            hint=topology.hints.get(view.uid, {}).get(container.name),
+        )
+
+    def pods(self) -> tuple[Pod, ...]:
+        """The active pods, in order of admission."""
+        return tuple(view.pod for view in self._pods.values())
+
+    def pod_cpus(self, uid: str) -> int | None:
+        """The CPU bubble of a pod with pod-level resources in pod scope, None for any other pod."""
+        return self.admitter.cpu.state.pods.get(uid) if self.admitter.cpu else None
+
+    def pod_memory(self, uid: str) -> tuple[MemoryBlock, ...] | None:
+        """The memory bubble of such a pod, None for any other."""
+        return self.admitter.memory.state.pods.get(uid) if self.admitter.memory else None
+
+    def cfs_quota_disabled(self, uid: str) -> bool:
+        """Whether the pod's own cgroup runs without CFS quota: all of its containers have exclusive CPUs."""
+        own = self.assignments(uid)
+        return bool(own) and all(c.cpu_isolation == "container" for c in own)
+
+    def shared_mask(self) -> int:
+        """CPUs on which containers without exclusive CPUs run; 0 means unrestricted (policy ``none``)."""
+        return self.admitter.cpu.state.default if self.admitter.cpu else 0
+
+    def reserved_mask(self) -> int:
+        """CPUs reserved for system and Kubernetes daemons (static policy), else 0."""
+        return self.admitter.cpu.reserved if self.admitter.cpu else 0
+
+    def allocatable_mask(self) -> int:
+        """CPUs that could be given exclusively on the empty node (PodResources GetAllocatableResources)."""
+        return self.admitter.cpu.allocatable() if self.admitter.cpu else 0
+
+    def free_mask(self) -> int:
+        """CPUs that could be given exclusively now."""
+        return self.admitter.cpu.free() if self.admitter.cpu else 0
+
+    def memory_machine(self) -> MachineState | None:
+        """The memory manager's books by NUMA node, None with policy ``None``. Not to be changed."""
+        return self.admitter.memory.state.machine if self.admitter.memory else None
+
+    def free_devices(self) -> dict[str, list[str]]:
+        """Healthy devices that nobody holds, by resource."""
+        device = self.admitter.device
+        return {resource: device.free(resource) for resource in device.devices}
 
     def state_files(self) -> dict[str, str]:
         """File name -> text of the state files as they should stand on disk now, in the form of the configured kubelet."""
-        raise TypeError
+        cpu, memory = self.admitter.cpu, self.admitter.memory
+        if _minor(self.kubelet_version) >= 37:
+            version = 4
+        else:
+            version = 3 if self.gates.enabled("PodLevelResourceManagers") else 2
+        return {
+            CPU_STATE_FILE: write_cpu(self.config.cpu_manager_policy, cpu.state if cpu else self._cpu_none, version),
+            MEMORY_STATE_FILE: write_memory(
+                self.config.memory_manager_policy, memory.state if memory else MemoryState(), version if version > 2 else 1
+            ),
+        }
 
     def clone(self) -> NodeManagers:
-        """An independent copy, for assumptions."""
-        raise TypeError
+        """An independent copy, for assumptions: changing one does not change the other."""
+        old = self.admitter
+        metrics = self.metrics.copy()
+        topology = old.topology.copy()
+        admitter = Admitter(
+            topology,
+            old.device.copy(),
+            old.cpu.copy() if old.cpu else None,
+            old.memory.copy() if old.memory else None,
+            metrics,
+            old.pod_level_metrics,
+        )
+        twin = NodeManagers(
+            self.config,
+            self.gates,
+            self.kubelet_version,
+            self.quirks,
+            self.reservation,
+            self.cpu_topology,
+            admitter,
+            metrics,
+        )
+        twin._pods = dict(self._pods)
+        twin._sources_ready = self._sources_ready
+        twin._runtime = {key: _Runtime(r.container_id, r.ended, r.applied) for key, r in self._runtime.items()}
+        return twin
+
+    def _update_gauges(self) -> None:
+        cpu = self.admitter.cpu
+        if cpu is None:
+            return
+        assigned = cpu.state.assigned()
+        self.metrics.set(m.CPU_SHARED_POOL, cpu.state.default.bit_count() * 1000)
+        self.metrics.set(m.CPU_EXCLUSIVE, assigned.bit_count())
+        for node, mask in self.cpu_topology.numa.items():
+            self.metrics.set(m.CPU_PER_NUMA, (assigned & mask).bit_count(), numa_node=str(node))
+
+
+def _minor(version: str) -> int:
+    return int(version.split(".")[1])

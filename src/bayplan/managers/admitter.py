@@ -1,0 +1,245 @@
+"""One admission: hints, merge, allocation, in the order that policy and scope ask for.
+
+* policy ``none``: every container is allocated straight away, whatever the scope;
+* scope ``container``: hints, merge, allocation container by container; a rejection in the middle leaves the earlier
+  containers allocated until the next collection;
+* scope ``pod``: one merge for the pod, then its containers one by one, or, with pod-level resources, the pod as a whole.
+
+Providers are asked in the order device, cpu, memory, both for hints and for allocation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from bayplan.managers import metrics as m
+from bayplan.managers.assignment import TopologyHint
+from bayplan.managers.cpu import StaticCPUPolicy
+from bayplan.managers.device import DeviceManager
+from bayplan.managers.hint_merge import Offer
+from bayplan.managers.hints import SearchBudget
+from bayplan.managers.memory import StaticMemoryPolicy
+from bayplan.managers.pod_view import ContainerView, PodView
+from bayplan.managers.provider import SEARCH_BUDGET, TOPOLOGY_AFFINITY, AllocationError, Hints
+from bayplan.managers.record import AdmissionRecord, CPUSource, MergeStep, ProviderCall, obstacles
+from bayplan.managers.topology import TopologyManager
+
+REJECTED = "Resources cannot be allocated with Topology locality"
+REJECTED_POD_LEVEL = {
+    "container": "Pod Scope pod with pod-level resources failed admission with a container-level topology manager",
+    "pod": "Pod Scope pod with pod-level resources failed admission under pod-scope topology manager",
+}
+
+
+class Rejected(Exception):
+    """The pod is refused: reason and message of its status."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.message = message
+
+
+@dataclass(slots=True)
+class Admitter:
+    """The managers of one node, and the metrics they count in."""
+
+    topology: TopologyManager
+    device: DeviceManager
+    cpu: StaticCPUPolicy | None
+    memory: StaticMemoryPolicy | None
+    metrics: m.ManagerMetrics
+    pod_level_metrics: bool = False
+
+    def admit(self, pod: PodView, record: AdmissionRecord | None) -> None:
+        """Allocates for the pod; raises :class:`Rejected`, with what was allocated so far left in place."""
+        try:
+            self._admit(pod, record)
+        except AllocationError as error:
+            raise Rejected(error.reason, error.admission_message()) from None
+        except SearchBudget as error:
+            raise Rejected(SEARCH_BUDGET, str(error)) from None
+
+    def _admit(self, pod: PodView, record: AdmissionRecord | None) -> None:
+        if self.topology.policy == "none":
+            for container in pod.containers:
+                self._allocate(pod, container, record)
+            return
+        self.metrics.add(m.TOPOLOGY_REQUESTS)
+        if self.topology.scope == "pod":
+            self._align(pod, None, record)
+            if pod.pod_level:
+                self._allocate_pod(pod, record)
+            else:
+                for container in pod.containers:
+                    self._allocate(pod, container, record)
+            return
+        for container in pod.containers:
+            self._align(pod, container, record)
+            self._allocate(pod, container, record)
+
+    # -- hints and merge ----------------------------------------------------------------------------------------------
+
+    def _calls(self, pod: PodView, container: ContainerView | None) -> Iterator[tuple[str, Hints]]:
+        if container is None:
+            yield "device", self.device.pod_hints(pod)
+            yield "cpu", self.cpu.pod_hints(pod) if self.cpu else {}
+            yield "memory", self.memory.pod_hints(pod) if self.memory else {}
+        else:
+            yield "device", self.device.container_hints(pod, container)
+            yield "cpu", self.cpu.container_hints(pod, container) if self.cpu else {}
+            yield "memory", self.memory.container_hints(pod, container) if self.memory else {}
+
+    def _align(self, pod: PodView, container: ContainerView | None, record: AdmissionRecord | None) -> None:
+        """Merges the hints and remembers the result; raises :class:`Rejected` when the policy does not admit it."""
+        calls = dict(self._calls(pod, container))
+        name = container.name if container else None
+        if record is not None:
+            record.calls.extend(ProviderCall(provider, name, hints) for provider, hints in calls.items())
+        if self.topology.crash and any(hints for hints in calls.values()):
+            raise AllocationError(self.topology.crash)
+        offers = [Offer(p, resource, own) for p, hints in calls.items() for resource, own in hints.items()]
+        hint, admitted = self.topology.merge(offers)
+        if record is not None:
+            record.merges.append(MergeStep(name, hint, admitted, obstacles(calls, hint)))
+        if not admitted:
+            self.metrics.add(m.TOPOLOGY_ERRORS)
+            self.metrics.add(m.ALIGNED_FAILURES, scope=self.topology.scope, boundary="numa_node")
+            message = REJECTED_POD_LEVEL[self.topology.scope] if pod.pod_level else REJECTED
+            raise Rejected(TOPOLOGY_AFFINITY, message)
+        if container is None:
+            for each in pod.containers:
+                self.topology.remember(pod.uid, each.name, hint)
+        else:
+            self.topology.remember(pod.uid, container.name, hint)
+
+    # -- allocation ---------------------------------------------------------------------------------------------------
+
+    def _allocate(self, pod: PodView, container: ContainerView, record: AdmissionRecord | None) -> None:
+        hint = self.topology.affinity(pod.uid, container.name)
+        with _Step(self, record, "device"):
+            new = self.device.allocate(pod, container, hint.mask)
+        if record is not None and new:
+            record.devices[container.name] = dict(self.device.held(pod.uid, container.name))
+        if self.cpu:
+            self._allocate_cpus(self.cpu, pod, container, hint, record)
+        if self.memory:
+            self._allocate_memory(self.memory, pod, container, hint, record)
+        if self.topology.policy != "none" and hint.mask is not None and hint.mask.bit_count() == 1:
+            self.metrics.add(m.ALIGNED, scope=self.topology.scope, boundary="numa_node")
+
+    def _allocate_cpus(
+        self,
+        cpu: StaticCPUPolicy,
+        pod: PodView,
+        container: ContainerView,
+        hint: TopologyHint,
+        record: AdmissionRecord | None,
+    ) -> None:
+        reusable = cpu.reusable.get(pod.uid, 0)
+        if container.cpus:
+            self.metrics.add(m.CPU_PINNING_REQUESTS)
+        with _Step(self, record, "cpu", m.CPU_PINNING_ERRORS if container.cpus else None):
+            new = cpu.allocate(pod, container, hint.mask)
+        if not new:
+            return
+        if self.pod_level_metrics:
+            self.metrics.add(m.ALLOCATIONS, source="node")
+            self.metrics.add(m.ASSIGNMENTS, assignment_type="node_exclusive")
+        taken = cpu.state.get(pod.uid, container.name) or 0
+        if cpu.topology.whole_cores(taken) == taken:
+            self.metrics.add(m.ALIGNED, scope="container", boundary="physical_cpu")
+        if record is not None:
+            record.cpus.append(_source(cpu, container.name, taken, reusable, hint))
+
+    def _allocate_memory(
+        self,
+        memory: StaticMemoryPolicy,
+        pod: PodView,
+        container: ContainerView,
+        hint: TopologyHint,
+        record: AdmissionRecord | None,
+    ) -> None:
+        if container.memory:
+            self.metrics.add(m.MEMORY_PINNING_REQUESTS)
+        with _Step(self, record, "memory", m.MEMORY_PINNING_ERRORS if container.memory else None):
+            new = memory.allocate(pod, container, hint)
+        if not new:
+            return
+        if self.pod_level_metrics and not container.cpus:
+            self.metrics.add(m.ALLOCATIONS, source="node")
+        if record is not None:
+            record.memory[container.name] = memory.state.blocks(pod.uid, container.name) or ()
+
+    def _allocate_pod(self, pod: PodView, record: AdmissionRecord | None) -> None:
+        """Pod-level resources in pod scope. Plugin devices are not part of it: the kubelet gives them when the container
+        is created."""
+        hint = self.topology.affinity(pod.uid, pod.containers[0].name) if pod.containers else TopologyHint(None, False)
+        done = False
+        if self.cpu:
+            with _Step(self, record, "cpu", m.CPU_PINNING_ERRORS if pod.pod_cpus else None, source="pod"):
+                done = self.cpu.allocate_pod(pod, hint.mask)
+            if record is not None and done:
+                for container in pod.containers:
+                    own = self.cpu.state.get(pod.uid, container.name) or 0
+                    record.cpus.append(CPUSource(container.name, 0, own, 0, bubble=True))
+        if self.memory:
+            with _Step(self, record, "memory", m.MEMORY_PINNING_ERRORS if pod.pod_memory else None, source="pod"):
+                done = self.memory.allocate_pod(pod, hint) or done
+            if record is not None:
+                for container in pod.containers:
+                    blocks = self.memory.state.blocks(pod.uid, container.name)
+                    if blocks:
+                        record.memory[container.name] = blocks
+        if done and self.pod_level_metrics:
+            self.metrics.add(m.ALLOCATIONS, source="node")
+            for container in pod.containers:
+                exclusive = container.cpus > 0 or (self.cpu is None and container.eligible)
+                if exclusive:
+                    self.metrics.add(m.ALLOCATIONS, source="pod")
+                kind = "pod_exclusive" if exclusive else "pod_shared"
+                self.metrics.add(m.ASSIGNMENTS, assignment_type=kind)
+
+
+class _Step:
+    """An allocation: on failure it counts the error and notes the provider."""
+
+    def __init__(
+        self,
+        admitter: Admitter,
+        record: AdmissionRecord | None,
+        provider: str,
+        error_metric: str | None = None,
+        source: str = "node",
+    ) -> None:
+        self.admitter = admitter
+        self.record = record
+        self.provider = provider
+        self.error_metric = error_metric
+        self.source = source
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: type[BaseException] | None, error: object, trace: object) -> None:
+        if kind is None or not issubclass(kind, AllocationError):
+            return
+        if self.error_metric:
+            self.admitter.metrics.add(self.error_metric)
+            if self.admitter.pod_level_metrics:
+                self.admitter.metrics.add(m.ALLOCATION_ERRORS, source=self.source)
+        if self.record is not None:
+            self.record.failed_provider = self.provider
+
+
+def _source(cpu: StaticCPUPolicy, name: str, taken: int, reusable: int, hint: TopologyHint) -> CPUSource:
+    reused = taken & reusable
+    rest = taken & ~reused
+    if hint.mask is None:
+        return CPUSource(name, reused, 0, rest)
+    if cpu.options.align_by_socket:
+        nodes = cpu.topology.cpus_in_sockets_of_nodes(hint.mask)
+    else:
+        nodes = cpu.topology.cpus_in_nodes(hint.mask)
+    return CPUSource(name, reused, rest & nodes, rest & ~nodes)

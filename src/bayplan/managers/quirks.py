@@ -1,0 +1,137 @@
+"""Defects of the kubelet that bayplan can imitate: one table, by version.
+
+A prediction for a real node has to be wrong in the same way as the node, so replay and prediction switch on all defects of
+that kubelet's version (:func:`of_version`). bayplan's own agent runs with :func:`for_agent`: without those that leak,
+crash, lose isolation or refuse what could be granted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Kind = Literal["leak", "crash", "isolation", "refusal", "choice"]
+
+
+@dataclass(frozen=True, slots=True)
+class Quirk:
+    """One defect. ``until`` is the first version without it, None while it stands. ``kind``: what it does to users;
+    ``choice`` is a defect that only picks a worse answer."""
+
+    name: str
+    kind: Kind
+    says: str
+    until: str | None = None
+    reference: str = ""
+
+
+TABLE: tuple[Quirk, ...] = (
+    Quirk(
+        "distribute-shared-subsets",
+        "choice",
+        "distribute-cpus-across-numa on 4, 6, 7 or 8 nodes: the best set of nodes is overwritten by later candidates",
+    ),
+    Quirk(
+        "distribute-endless-loop",
+        "crash",
+        "distribute-cpus-across-numa with full-pcpus-only: the remainder is handed out in a loop that may never end",
+        until="1.37",
+        reference="kubernetes#140730",
+    ),
+    Quirk(
+        "smt-check-counts-own-cpus",
+        "refusal",
+        "full-pcpus-only: a running pod is judged as if it were new when the kubelet restarts, and refused",
+        reference="kubernetes#129078",
+    ),
+    Quirk(
+        "smt-check-ignores-reuse",
+        "refusal",
+        "full-pcpus-only: CPUs that an app container could reuse from its init container are not counted as free",
+    ),
+    Quirk(
+        "half-free-core-taken-whole",
+        "isolation",
+        "on machines with offline threads a core with one free and one busy thread can be taken as a whole core",
+    ),
+    Quirk(
+        "pod-level-partition-leak",
+        "leak",
+        "pod-level resources: CPUs of a pod whose partition fails half-way are never given back",
+    ),
+    Quirk(
+        "pod-level-restart",
+        "leak",
+        "pod-level resources, pod scope: a pod with shared containers is refused, or gets a second set of CPUs and "
+        "memory, when the kubelet restarts",
+    ),
+    Quirk(
+        "pod-level-empty-memory-request",
+        "refusal",
+        "pod-level resources, container scope: the memory manager tries to allocate nothing for shared containers, and "
+        "fails",
+        until="1.37",
+        reference="kubernetes#138770",
+    ),
+    Quirk(
+        "memory-no-hint-means-any",
+        "choice",
+        "memory manager: where no NUMA node set has enough memory it says 'do not care' instead of 'cannot', so the pod "
+        "fails later as UnexpectedAdmissionError",
+    ),
+    Quirk(
+        "init-only-hugepages",
+        "choice",
+        "pod scope: memory types that only init containers request are missing in the pod's total",
+        reference="kubernetes#140816",
+    ),
+    Quirk(
+        "absent-hugepages-crash",
+        "crash",
+        "memory manager: a request for a huge page size that the machine lacks crashes the kubelet",
+    ),
+    Quirk(
+        "sparse-distances-crash",
+        "crash",
+        "prefer-closest-numa-nodes with gaps in the NUMA node ids crashes the kubelet",
+    ),
+    Quirk(
+        "init-cpus-not-preferred",
+        "choice",
+        "CPUs of a finished init container may be reused but are not preferred, and stay assigned beside the app's",
+        reference="kubernetes#112228",
+    ),
+    Quirk(
+        "empty-default-refused",
+        "refusal",
+        "a node whose CPUs are all given exclusively (strict-cpu-reservation) does not start again: the state file's "
+        "empty default set is refused",
+    ),
+    Quirk(
+        "memory-total-drift",
+        "refusal",
+        "memory manager: the node does not start when a NUMA node's memory total differs from the state file at all",
+        reference="kubernetes#131253",
+    ),
+)
+_BY_NAME = {quirk.name: quirk for quirk in TABLE}
+_HARMLESS: frozenset[Kind] = frozenset({"choice"})
+
+
+def _minor(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split(".")[:2])
+
+
+def of_version(version: str) -> frozenset[str]:
+    """All defects of a kubelet version such as ``1.37``."""
+    return frozenset(q.name for q in TABLE if q.until is None or _minor(version) < _minor(q.until))
+
+
+def for_agent(version: str) -> frozenset[str]:
+    """Those that bayplan's own agent keeps, so that its decisions are the kubelet's where that harms nobody."""
+    return frozenset(name for name in of_version(version) if _BY_NAME[name].kind in _HARMLESS)
+
+
+def describe(name: str) -> Quirk:
+    """The entry of that name; KeyError when there is none."""
+    return _BY_NAME[name]
