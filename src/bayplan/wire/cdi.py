@@ -17,13 +17,14 @@ from __future__ import annotations
 
 import os
 import re
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
 import yaml
+
+from bayplan.wire.files import replace_file
 
 __all__ = [
     "CDIError",
@@ -245,27 +246,14 @@ def parse_document(text: str | bytes, *, source: str = "") -> Document:
 def write_document(directory: str | os.PathLike[str], name: str, document: Document) -> Path:
     """Writes ``<name>.json`` atomically and durably; an equal file is left alone. Validates first."""
     document.validate()
-    folder = Path(directory)
-    target = folder / f"{name}.json"
+    target = Path(directory) / f"{name}.json"
     data = msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n"
     try:
         if target.read_bytes() == data:
             return target
     except FileNotFoundError:
         pass
-    folder.mkdir(parents=True, exist_ok=True)
-    # The temporary name must not end in .json, or a runtime would read the half-written file.
-    handle, temporary = tempfile.mkstemp(prefix=f".{name}.", suffix=".tmp", dir=folder)
-    try:
-        with os.fdopen(handle, "wb") as stream:
-            stream.write(data)
-            stream.flush()
-            os.fchmod(stream.fileno(), 0o644)
-            os.fsync(stream.fileno())
-        os.replace(temporary, target)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+    replace_file(target, data, mode=0o644)
     return target
 
 
