@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final
 from bayplan.api.core import Node
 from bayplan.api.resource import AllocationResult, DeviceClaim, DeviceClass, ResourceClaim
 from bayplan.dra import capacity
+from bayplan.dra.devices import DeviceInfo
 from bayplan.dra.errors import (
     ALL_POOL_INCOMPLETE,
     ALL_POOL_INVALID,
@@ -38,8 +39,13 @@ from bayplan.dra.search import DEFAULT_BUDGET, Level, Search, Source, Verdict, a
 from bayplan.dra.selectors import masks_of, selection_error
 
 if TYPE_CHECKING:
-    from bayplan.dra.devices import DeviceInfo
     from bayplan.dra.record import Record
+
+Picks = list[list[tuple[Step, DeviceInfo]]]
+"""Per claim, the devices chosen for its steps."""
+
+SEARCH: Final[Picks] = []
+"""Stands for "ask the search"."""
 
 _KEPT_PLANS: Final = 2048
 """Compiled claims kept by content; the oldest go first."""
@@ -96,7 +102,7 @@ class Allocator:
 class Plan:
     """Claims of one pod, ready for nodes. Valid as long as classes and claims stay as they are."""
 
-    __slots__ = ("allocator", "claims", "plans", "names", "plain", "_verdicts")
+    __slots__ = ("_verdicts", "allocator", "claims", "names", "plain", "plans")
 
     def __init__(self, allocator: Allocator, claims: Sequence[ResourceClaim], plans: list[ClaimPlan]) -> None:
         self.allocator = allocator
@@ -116,27 +122,27 @@ class Plan:
             view = allocator.inventory.node(node, allocator.features)
             if self.plain and record is None:
                 picks = self._first_fit(view)
-                if picks is not False:
-                    return self._results(picks, view) if picks is not None else self._nothing(view)
-            return self._search(view, record)
+                if picks is not SEARCH:
+                    return self._finish(picks, view)
+            return self._finish(self._search(view, record), view)
         except AllocationError as error:
             if record is not None:
                 record.failed(error)
             raise
 
-    def _first_fit(self, view: NodeView) -> list[list[tuple[Step, DeviceInfo]]] | None | bool:
-        """The picks, None where the very first request cannot be served, or False where only a search can tell."""
+    def _first_fit(self, view: NodeView) -> Picks | None:
+        """The picks, None where the very first request cannot be served, or `SEARCH` where only a search can tell."""
         pool = view.single
         if pool is None:
-            return None if not view.pools else False
+            return None if not view.pools else SEARCH
         allocator = self.allocator
         features = allocator.features
         if pool.per_device or pool.counter_users or pool.policies or (pool.multi and features.consumable_capacity):
-            return False
+            return SEARCH
         if pool.skips_operations and not features.optional_node_operations:
-            return False
+            return SEARCH
         free = pool.free(allocator.ledger, not features.consumable_capacity) & allowed_mask(pool, features)
-        picks: list[list[tuple[Step, DeviceInfo]]] = []
+        picks: Picks = []
         devices = pool.devices
         for plan in self.plans:
             chosen: list[tuple[Step, DeviceInfo]] = []
@@ -154,16 +160,16 @@ class Plan:
                             break
                         masks.ask((unknown & -unknown).bit_length() - 1)
                     if not hit:
-                        return False if chosen or picks else None
+                        return SEARCH if chosen or picks else None
                     if masks.error & low:
-                        return False
+                        return SEARCH
                     left &= -low << 1
                     free ^= low
                     chosen.append((step, devices[low.bit_length() - 1]))
             picks.append(chosen)
         return picks
 
-    def _search(self, view: NodeView, record: Record | None) -> list[AllocationResult] | None:
+    def _search(self, view: NodeView, record: Record | None) -> Picks | None:
         allocator = self.allocator
         levels = self._levels(view)
         search = Search(
@@ -175,19 +181,22 @@ class Plan:
         if record is not None:
             record.end(search, solution)
         if solution is None:
-            return self._nothing(view)
-        picks: list[list[tuple[Step, DeviceInfo]]] = [[] for _ in self.plans]
+            return None
+        picks: Picks = [[] for _ in self.plans]
         for source, position in solution:
             picks[source.claim].append((source.step, search.device(position)))
-        return self._results(picks, view)
+        return picks
 
-    def _nothing(self, view: NodeView) -> None:
+    def _finish(self, picks: Picks | None, view: NodeView) -> list[AllocationResult] | None:
+        if picks is not None:
+            return self._results(picks, view)
         if view.first_invalid is not None:
             pool = view.first_invalid
             what = f"invalid resource pools were encountered: {pool.id}: {pool.invalid}"
             raise AllocationError(INVALID_POOLS_NODE, what, "node")
+        return None
 
-    def _results(self, picks: list[list[tuple[Step, DeviceInfo]]], view: NodeView) -> list[AllocationResult]:
+    def _results(self, picks: Picks, view: NodeView) -> list[AllocationResult]:
         features = self.allocator.features
         return [
             allocation_result(plan, claim_key(claim), chosen, view.name, features)
@@ -220,9 +229,13 @@ class Plan:
         where = f"claim {self.names[claim]}, {step.label}"
         for marker in view.markers:
             state, kind = (
-                ("being updated", ALL_POOL_INCOMPLETE) if marker.incomplete is not None else ("invalid", ALL_POOL_INVALID)
+                ("being updated", ALL_POOL_INCOMPLETE)
+                if marker.incomplete is not None
+                else ("invalid", ALL_POOL_INVALID)
             )
-            raise AllocationError(kind, f"{where}: asks for all devices, but resource pool {marker.id} is currently {state}")
+            raise AllocationError(
+                kind, f"{where}: asks for all devices, but resource pool {marker.id} is currently {state}"
+            )
         features = self.allocator.features
         listed: list[int] = []
         for pool, offset in zip(view.pools, view.offsets, strict=True):

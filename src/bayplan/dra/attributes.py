@@ -57,7 +57,12 @@ def _published(info: DeviceInfo, name: str, lists: bool) -> Value | None:
         return frozenset({("version", attribute.version)})
     if not lists:
         return UNKNOWN
-    for kind, items in (("string", attribute.strings), ("int", attribute.ints), ("bool", attribute.bools), ("version", attribute.versions)):
+    for kind, items in (
+        ("string", attribute.strings),
+        ("int", attribute.ints),
+        ("bool", attribute.bools),
+        ("version", attribute.versions),
+    ):
         if items:
             return frozenset((kind, item) for item in items)
     return None

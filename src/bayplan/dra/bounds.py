@@ -21,7 +21,13 @@ if TYPE_CHECKING:
 def shortage(guard: Guard) -> Shortage | None:
     """What is short, or None where these bounds show nothing."""
     fit = list(guard.fit)
-    return _match(guard, fit) or _each(guard, fit) or _distinct(guard, fit) or _together(guard, fit) or _counters(guard, fit)
+    return (
+        _match(guard, fit)
+        or _each(guard, fit)
+        or _distinct(guard, fit)
+        or _together(guard, fit)
+        or _counters(guard, fit)
+    )
 
 
 def _name(guard: Guard, source: Source) -> str:
@@ -68,7 +74,9 @@ def _match(guard: Guard, fit: list[int]) -> Shortage | None:
                 if not keep:
                     who = tuple(_name(guard, s) for s in sure)
                     total = sum(s.need for s in sure)
-                    return Shortage("devices that share a value", who, total, min(best, total - 1), constraint.attribute)
+                    return Shortage(
+                        "devices that share a value", who, total, min(best, total - 1), constraint.attribute
+                    )
     return None
 
 
@@ -105,7 +113,7 @@ def _distinct(guard: Guard, fit: list[int]) -> Shortage | None:
             sure = [s for s in _sure(guard) if s.claim == claim and number in s.step.constraints]
             if not constraint.distinct or not sure:
                 continue
-            values = set()
+            values: set[object] = set()
             for source in sure:
                 for position, value in guard.values[source.place][number].items():
                     if fit[source.place] >> position & 1:
@@ -139,7 +147,9 @@ def _together(guard: Guard, fit: list[int]) -> Shortage | None:
     return None
 
 
-def _augment(slot: int, slots: list[Source], fit: list[int], multi: int, holder: dict[int, int], seen: list[int]) -> bool:
+def _augment(
+    slot: int, slots: list[Source], fit: list[int], multi: int, holder: dict[int, int], seen: list[int]
+) -> bool:
     stack = [(slot, fit[slots[slot].place] & ~multi)]
     path: list[tuple[int, int]] = []
     while stack:

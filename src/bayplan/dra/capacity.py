@@ -34,7 +34,9 @@ class Amounts:
     """The same as the allocation result writes it."""
 
 
-def amounts(info: DeviceInfo, requests: Mapping[str, RawQuantity] | None, key: object, fractional: bool) -> Amounts | None:
+def amounts(
+    info: DeviceInfo, requests: Mapping[str, RawQuantity] | None, key: object, fractional: bool
+) -> Amounts | None:
     """What the request takes of the device, None if the device cannot serve it at all.
 
     ``key`` identifies ``requests`` (and the gate) in the device's memo.
@@ -98,7 +100,7 @@ def _round(amount: Quantity, policy: CapacityRequestPolicy, fractional: bool) ->
         if bounds.step is None:
             return None
         step, above = as_int(Quantity.parse(bounds.step)), as_int(amount) - as_int(least)
-        if step <= 0 or above % step == 0 and unit * as_int(amount) == amount.nano:
+        if step <= 0 or (above % step == 0 and unit * as_int(amount) == amount.nano):
             return None
         return Quantity((as_int(least) + -(-above // step) * step) * unit, BINARY_SI)
     if policy.valid_values:

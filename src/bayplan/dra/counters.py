@@ -34,7 +34,19 @@ BROKEN: Final[frozenset[str]] = frozenset({"\0"})
 class CounterBook:
     """The counters of one pool view: capacities, who consumes what, and what is left."""
 
-    __slots__ = ("keys", "capacity", "use", "groups", "sets", "users", "_devices", "left", "blocked", "held", "_version")
+    __slots__ = (
+        "_devices",
+        "_version",
+        "blocked",
+        "capacity",
+        "groups",
+        "held",
+        "keys",
+        "left",
+        "sets",
+        "use",
+        "users",
+    )
 
     def __init__(self, view: PoolView, features: Features) -> None:
         self.keys: list[tuple[str, str]] = []

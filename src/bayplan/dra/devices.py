@@ -29,20 +29,20 @@ class DeviceInfo:
     """One published device. ``slice`` is the slice it stands in now."""
 
     __slots__ = (
-        "slice",
-        "device",
-        "name",
-        "multi",
-        "consumption",
-        "groups",
-        "taints",
-        "results",
-        "derived",
-        "_view",
-        "_selector",
-        "attributes",
-        "amounts",
         "_capacity",
+        "_selector",
+        "_view",
+        "amounts",
+        "attributes",
+        "consumption",
+        "derived",
+        "device",
+        "groups",
+        "multi",
+        "name",
+        "results",
+        "slice",
+        "taints",
     )
 
     def __init__(self, slice_: SliceInfo, device: Device) -> None:
@@ -129,21 +129,21 @@ class SliceInfo:
     """One ResourceSlice; ``order`` is its place in the sequence in which slices came."""
 
     __slots__ = (
-        "object",
-        "spec",
-        "name",
-        "order",
-        "driver",
-        "pool",
-        "generation",
         "count",
-        "node_name",
-        "per_device",
+        "devices",
+        "driver",
+        "generation",
+        "has_bindings",
         "has_counters",
         "has_groups",
-        "has_bindings",
-        "devices",
+        "name",
+        "node_name",
+        "object",
+        "order",
+        "per_device",
+        "pool",
         "selector",
+        "spec",
     )
 
     def __init__(self, object_: ResourceSlice, order: int, previous: SliceInfo | None = None) -> None:

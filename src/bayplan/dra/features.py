@@ -29,7 +29,9 @@ class Profile:
 
 
 STABLE: Final = Profile("stable", sorts_slices=False, knows_distinct_attribute=False, counters_from_any_node=True)
-INCUBATING: Final = Profile("incubating", sorts_slices=True, knows_distinct_attribute=True, counters_from_any_node=False)
+INCUBATING: Final = Profile(
+    "incubating", sorts_slices=True, knows_distinct_attribute=True, counters_from_any_node=False
+)
 EXPERIMENTAL: Final = Profile("experimental", True, True, False)
 
 

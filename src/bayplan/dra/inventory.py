@@ -23,7 +23,7 @@ from bayplan.dra.pools import Pool, PoolView, order
 class NodeView:
     """The pools of one node, in evaluation order. Positions of devices count through all usable pools."""
 
-    __slots__ = ("name", "labels", "pools", "markers", "offsets", "size", "single", "first_invalid", "scratch")
+    __slots__ = ("first_invalid", "labels", "markers", "name", "offsets", "pools", "scratch", "single", "size")
 
     def __init__(self, name: str, labels: Mapping[str, str], views: list[PoolView]) -> None:
         self.name = name
@@ -45,7 +45,7 @@ class NodeView:
 class Inventory:
     """All ResourceSlices, incrementally: `put` and `remove` as the watch tells it."""
 
-    __slots__ = ("_slices", "_pools", "_by_node", "_index", "_broken", "_views", "_features", "_next", "version")
+    __slots__ = ("_broken", "_by_node", "_features", "_index", "_next", "_pools", "_slices", "_views", "version")
 
     def __init__(self, slices: Iterable[ResourceSlice] = ()) -> None:
         self._slices: dict[str, SliceInfo] = {}
@@ -203,5 +203,6 @@ def _counts(info: SliceInfo, features: Features) -> bool:
 
 def _selector_error(what: str, error: NodeSelectorError) -> AllocationError:
     return AllocationError(
-        NODE_SELECTOR, f"gather pool information: failed to perform node selection for {what}: failed to parse node selector: {error}"
+        NODE_SELECTOR,
+        f"gather pool information: failed to perform node selection for {what}: failed to parse node selector: {error}",
     )

@@ -35,7 +35,7 @@ class Share:
 class PoolUse:
     """The used devices of one pool, by device name."""
 
-    __slots__ = ("version", "whole", "shares", "consumed")
+    __slots__ = ("consumed", "shares", "version", "whole")
 
     def __init__(self) -> None:
         self.version = 0
@@ -61,7 +61,7 @@ _T = TypeVar("_T")
 class Ledger:
     """All allocations. Keys identify claims: their UID, or ``namespace/name`` where there is none."""
 
-    __slots__ = ("_pools", "_claims", "version")
+    __slots__ = ("_claims", "_pools", "version")
 
     def __init__(self, claims: Iterable[ResourceClaim] = ()) -> None:
         self._pools: dict[PoolKey, PoolUse] = {}

@@ -164,7 +164,8 @@ def containers_total(pod: Pod, statuses: Sequence[NodeAllocatableResourceClaimSt
         for resource, nano in container_requests(container, statuses).items():
             _add(regular, resource, nano)
     total = {
-        r: max(regular.get(r, 0) + sidecars.get(r, 0), peak.get(r, 0)) for r in regular.keys() | sidecars.keys() | peak.keys()
+        r: max(regular.get(r, 0) + sidecars.get(r, 0), peak.get(r, 0))
+        for r in regular.keys() | sidecars.keys() | peak.keys()
     }
     for status in statuses:
         for mapping in status.mapping or ():

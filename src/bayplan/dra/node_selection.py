@@ -66,7 +66,7 @@ class ParsedSelector:
 class SelectorIndex:
     """Names filed by what a node must have to match; ``""`` stands for the node's own name."""
 
-    __slots__ = ("_filed", "_always")
+    __slots__ = ("_always", "_filed")
 
     def __init__(self) -> None:
         self._filed: dict[tuple[str, str], dict[str, None]] = {}
@@ -113,13 +113,19 @@ def _expression(r: NodeSelectorRequirement, path: str) -> Requirement:
     values = tuple(r.values or ())
     if r.operator in ("In", "NotIn"):
         if not values:
-            raise NodeSelectorError(f"{path}.values: Invalid value: []: for 'in', 'notin' operators, values set can't be empty")
+            raise NodeSelectorError(
+                f"{path}.values: Invalid value: []: for 'in', 'notin' operators, values set can't be empty"
+            )
     elif r.operator in ("Exists", "DoesNotExist"):
         if values:
-            raise NodeSelectorError(f"{path}.values: Invalid value: {list(values)}: values set must be empty for exists and does not exist")
+            raise NodeSelectorError(
+                f"{path}.values: Invalid value: {list(values)}: values set must be empty for exists and does not exist"
+            )
     elif r.operator in ("Gt", "Lt"):
         if len(values) != 1 or not _INTEGER.fullmatch(values[0]):
-            raise NodeSelectorError(f"{path}.values: Invalid value: {list(values)}: for 'Gt', 'Lt' operators, exactly one integer is required")
+            raise NodeSelectorError(
+                f"{path}.values: Invalid value: {list(values)}: for 'Gt', 'Lt' operators, exactly one integer is required"
+            )
     else:
         raise NodeSelectorError(f'{path}.operator: Invalid value: "{r.operator}": not a valid selector operator')
     key = _KEY.fullmatch(r.key)
@@ -135,7 +141,9 @@ def _field_requirement(r: NodeSelectorRequirement, path: str) -> Requirement:
     if r.operator not in ("In", "NotIn"):
         raise NodeSelectorError(f'{path}.operator: Unsupported value: "{r.operator}": supported values: "In", "NotIn"')
     if len(r.values or ()) != 1:
-        raise NodeSelectorError(f"{path}.values: Required value: must be only one value when `operator` is 'In' or 'NotIn'")
+        raise NodeSelectorError(
+            f"{path}.values: Required value: must be only one value when `operator` is 'In' or 'NotIn'"
+        )
     return Requirement(r.key, r.operator, tuple(r.values or ()))
 
 

@@ -30,29 +30,29 @@ class PoolView:
     """A pool as some nodes see it. Views of incomplete or invalid pools have no devices."""
 
     __slots__ = (
-        "driver",
-        "name",
-        "incomplete",
-        "invalid",
-        "devices",
-        "index",
-        "slices",
-        "all_slices",
-        "every",
-        "multi",
-        "counter_users",
-        "tainted",
-        "binding",
-        "policies",
-        "per_device",
-        "has_bindings",
-        "skips_operations",
-        "counters",
-        "chains",
-        "masks",
-        "content_key",
         "_free",
         "_free_version",
+        "all_slices",
+        "binding",
+        "chains",
+        "content_key",
+        "counter_users",
+        "counters",
+        "devices",
+        "driver",
+        "every",
+        "has_bindings",
+        "incomplete",
+        "index",
+        "invalid",
+        "masks",
+        "multi",
+        "name",
+        "per_device",
+        "policies",
+        "skips_operations",
+        "slices",
+        "tainted",
     )
 
     def __init__(self, driver: str, name: str, slices: Sequence[SliceInfo], all_slices: Sequence[SliceInfo]) -> None:
@@ -139,7 +139,7 @@ class PoolView:
 class Pool:
     """All slices of a pool in the cluster, whatever their node and generation."""
 
-    __slots__ = ("driver", "name", "slices", "views", "viewers")
+    __slots__ = ("driver", "name", "slices", "viewers", "views")
 
     def __init__(self, driver: str, name: str) -> None:
         self.driver = driver

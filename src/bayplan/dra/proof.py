@@ -79,12 +79,16 @@ class Guard:
             if self.key in search.verdicts:
                 self.settled, self._verdict = True, search.verdicts[self.key]
             else:
-                from bayplan.dra.bounds import shortage
-
-                self.shortage = shortage(self)
-                if self.shortage is not None:
-                    self.settled = True
+                if self.find_shortage() is not None:
                     self.settle(None)
+
+    def find_shortage(self) -> Shortage | None:
+        """What the requests are short of at the outset, if a bound shows it; not where an error lies on the way."""
+        if self.shortage is None and not self.errors:
+            from bayplan.dra.bounds import shortage
+
+            self.shortage = shortage(self)
+        return self.shortage
 
     # -- what each request could have -------------------------------------------------------------------------------
 
@@ -344,7 +348,11 @@ class Guard:
         shares = tuple(
             sorted((self.classes[p], n, tuple(sorted(search.taken[p].items()))) for p, n in search.sharers.items())
         )
-        admin = tuple(tuple((m & mask).bit_count() for mask in self.class_masks) for m in search.in_claim) if self.has_admin else ()
+        admin = (
+            tuple(tuple((m & mask).bit_count() for mask in self.class_masks) for m in search.in_claim)
+            if self.has_admin
+            else ()
+        )
         return level, used, shares, admin, tuple(search.states[claim])
 
     def knows_dead_end(self, level: int) -> bool:

@@ -17,8 +17,8 @@ import msgspec
 
 from bayplan.api.base import RawQuantity
 from bayplan.api.resource import (
-    DeviceClass,
     DeviceClaim,
+    DeviceClass,
     DeviceDerivedAttribute,
     DeviceRequest,
     DeviceSelector,
@@ -137,7 +137,9 @@ def compile_claim(spec: DeviceClaim, classes: Mapping[str, DeviceClass], feature
     return plan
 
 
-def _request(request: DeviceRequest, plan: ClaimPlan, classes: Mapping[str, DeviceClass], features: Features) -> Request:
+def _request(
+    request: DeviceRequest, plan: ClaimPlan, classes: Mapping[str, DeviceClass], features: Features
+) -> Request:
     prioritized = bool(request.first_available)
     if prioritized and not features.prioritized_list:
         why = f", request {request.name}: has subrequests, but the DRAPrioritizedList feature is disabled"
@@ -165,7 +167,12 @@ def _step(
     asked = request.capacity.requests if request.capacity is not None else None
     if asked and not features.consumable_capacity:
         if features.profile.name != "stable":
-            raise _Stop(Failure(FEATURE_DISABLED, f"{where}: has capacity requests, but the DRAConsumableCapacity feature is disabled"))
+            raise _Stop(
+                Failure(
+                    FEATURE_DISABLED,
+                    f"{where}: has capacity requests, but the DRAConsumableCapacity feature is disabled",
+                )
+            )
         asked = None
     selectors = _selectors(request.selectors, where)
     admin = request.admin_access if isinstance(request, ExactDeviceRequest) else None
@@ -176,7 +183,9 @@ def _step(
         raise _Stop(Failure(BAD_MODE, f"{where}: unsupported count mode {request.allocation_mode or ''}"))
     class_name = request.device_class_name
     of_class = device_class.spec.selectors if device_class.spec is not None else None
-    chain = _chain(_selectors(of_class, f"{where}: class {class_name}"), f"class {class_name}: ") + _chain(selectors, "")
+    chain = _chain(_selectors(of_class, f"{where}: class {class_name}"), f"class {class_name}: ") + _chain(
+        selectors, ""
+    )
     return Step(
         name=name if sub is None else f"{name}/{sub}",
         request=name,
@@ -210,7 +219,9 @@ def _selectors(selectors: Sequence[DeviceSelector] | None, where: str) -> list[s
     expressions = []
     for place, selector in enumerate(selectors or ()):
         if selector.cel is None:
-            raise _Stop(Failure(BAD_SELECTOR, f"{where}, selector #{place}: CEL expression empty (unsupported selector type?)"))
+            raise _Stop(
+                Failure(BAD_SELECTOR, f"{where}, selector #{place}: CEL expression empty (unsupported selector type?)")
+            )
         expressions.append(selector.cel.expression)
     return expressions
 
@@ -220,7 +231,9 @@ def _chain(expressions: list[str], prefix: str) -> Chain:
 
 
 def _derived(attributes: Sequence[DeviceDerivedAttribute] | None) -> dict[str, Selector]:
-    return {a.name: compile_selector(a.expression, f"derived attribute {a.name}", derived=True) for a in attributes or ()}
+    return {
+        a.name: compile_selector(a.expression, f"derived attribute {a.name}", derived=True) for a in attributes or ()
+    }
 
 
 def content_key(spec: DeviceClaim) -> bytes:

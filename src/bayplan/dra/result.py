@@ -103,7 +103,9 @@ def _config(plan: ClaimPlan, chosen: Sequence[Chosen]) -> list[DeviceAllocationC
     for entry_ in plan.spec.config or ():
         if not entry_.requests or any(name in known for name in entry_.requests):
             config.append(
-                DeviceAllocationConfiguration(source="FromClaim", requests=entry_.requests or None, opaque=entry_.opaque)
+                DeviceAllocationConfiguration(
+                    source="FromClaim", requests=entry_.requests or None, opaque=entry_.opaque
+                )
             )
     for item in config:
         listed = set(item.requests or ())

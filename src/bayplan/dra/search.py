@@ -18,7 +18,7 @@ Cost: a few microseconds per candidate tried. Source: allocator notes section 5.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from bayplan.dra import capacity
@@ -52,7 +52,7 @@ Verdict = list[tuple[int, int, int]] | None
 class Source:
     """One step on one node: where its devices come from, through all pools."""
 
-    __slots__ = ("step", "claim", "need", "listed", "parts", "known", "true", "error", "allowed", "suitable", "place")
+    __slots__ = ("allowed", "claim", "error", "known", "listed", "need", "parts", "place", "step", "suitable", "true")
 
     def __init__(self, step: Step, claim: int, listed: list[int] | None, view: NodeView, features: Features) -> None:
         self.step = step
@@ -107,7 +107,7 @@ def suitable_mask(pool: PoolView, step: Step, features: Features) -> int:
 class Level:
     """One request of one claim, with the sources of its alternatives."""
 
-    __slots__ = ("claim", "sources", "prioritized")
+    __slots__ = ("claim", "prioritized", "sources")
 
     def __init__(self, claim: int, sources: list[Source], prioritized: bool) -> None:
         self.claim = claim
@@ -118,7 +118,7 @@ class Level:
 class Undo:
     """What a pick replaced."""
 
-    __slots__ = ("states", "counted", "groups", "taken")
+    __slots__ = ("counted", "groups", "states", "taken")
 
     def __init__(self) -> None:
         self.states: list[State] | None = None
@@ -130,9 +130,11 @@ class Undo:
 class Pick:
     """A device chosen for a step. ``tried``: classes of equal devices that failed in its place."""
 
-    __slots__ = ("level", "source", "number", "position", "undo", "tried")
+    __slots__ = ("level", "number", "position", "source", "tried", "undo")
 
-    def __init__(self, level: int, source: Source, number: int, position: int, undo: Undo, tried: set[int] | None) -> None:
+    def __init__(
+        self, level: int, source: Source, number: int, position: int, undo: Undo, tried: set[int] | None
+    ) -> None:
         self.level = level
         self.source = source
         self.number = number
@@ -144,7 +146,7 @@ class Pick:
 class Choice:
     """A ``firstAvailable`` request: which alternative is being tried."""
 
-    __slots__ = ("level", "place", "only_overflow", "key")
+    __slots__ = ("key", "level", "only_overflow", "place")
 
     def __init__(self, level: int) -> None:
         self.level = level
@@ -202,6 +204,14 @@ class Search:
         self.taken: dict[int, dict[str, int]] = {}
         """Shareable device -> what this search takes of it; present while any pick has it."""
         self.sharers: dict[int, int] = {}
+        self.watch_deepest = False
+        self.deepest: tuple[Source, list[tuple[Source, int]]] | None = None
+        """Where the search came no further, and what was picked then; kept only for a record."""
+        self.picked_for: dict[int, str] = {}
+
+    def again(self) -> Search:
+        """A search of the same, at its beginning."""
+        return Search(self.plans, self.names, self.levels, self.view, self.ledger, self.features, self.budget)
 
     def run(self) -> list[tuple[Source, int]] | None:
         """The first solution as (source, position) in order, or None. Raises what the depth-first order meets."""
@@ -233,12 +243,19 @@ class Search:
                         frames.append(pick)
                         number, last, tried = number + 1, pick.position, None
                         continue
+                    if self.watch_deepest:
+                        self._note_depth(source, frames)
                     if number == 0 and self.guard is not None and not self.levels[level].prioritized:
                         self.guard.remember_dead_end(level)
             resumed = self._back(frames, claim, overflow)
             if resumed is None:
                 return self.guard.outcome() if self.guard is not None else None
             level, source, number, last, tried = resumed
+
+    def _note_depth(self, source: Source, frames: list[Pick | Choice]) -> None:
+        picks = [(f.source, f.position) for f in frames if isinstance(f, Pick)]
+        if self.deepest is None or len(picks) > len(self.deepest[1]):
+            self.deepest = (source, picks)
 
     def _solution(self, frames: list[Pick | Choice]) -> list[tuple[Source, int]]:
         picks = [f for f in frames if isinstance(f, Pick)]
@@ -367,7 +384,7 @@ class Search:
         if info.groups:
             if not features.partitionable_devices:
                 return None
-            takes_counters = not (shared and (position in self.sharers or info.name in self._shares(pool)))
+            takes_counters = not (shared and (position in self.sharers or info.name in self.shares_of(pool)))
             if takes_counters:
                 groups = self._counters_allow(place, index)
                 if groups is None:
@@ -380,7 +397,9 @@ class Search:
             if states is None:
                 return None
         if info.slice.spec.skip_node_operations and not features.optional_node_operations:
-            why = f"slice {info.slice.name} skips node operations, but the DRAOptionalNodeOperations feature is disabled"
+            why = (
+                f"slice {info.slice.name} skips node operations, but the DRAOptionalNodeOperations feature is disabled"
+            )
             raise AllocationError(FEATURE_DISABLED, f"{self.where(source)}: device {info.id}: {why}")
         undo = Undo()
         if states is not None:
@@ -437,8 +456,9 @@ class Search:
                 raise AllocationError(DERIVED_RUNTIME, what) from error
         return values
 
-    def _shares(self, pool: PoolView) -> dict[str, list[object]]:
-        return self.ledger.pool(pool.driver, pool.name).shares  # type: ignore[return-value]
+    def shares_of(self, pool: PoolView) -> Mapping[str, object]:
+        """The shared devices of a pool, by name."""
+        return self.ledger.pool(pool.driver, pool.name).shares
 
     def _has_capacity(self, pool: PoolView, info: DeviceInfo, position: int, wanted: capacity.Amounts) -> bool:
         used = self.ledger.pool(pool.driver, pool.name).consumed.get(info.name, {})
@@ -472,9 +492,7 @@ class Search:
             counted[counter] += amount
         undo.counted = (place, use)
         if groups:
-            undo.groups = {
-                key: self.groups[key] if key in self.groups else book.held.get(key[1]) for key in groups
-            }
+            undo.groups = {key: self.groups[key] if key in self.groups else book.held.get(key[1]) for key in groups}
             self.groups.update(groups)
 
     def _share(self, position: int, claim: int, amounts: capacity.Amounts | None, undo: Undo) -> None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bayplan.cel import CompileError, CostError, EvaluationError
-from bayplan.cel.program import Program, check, check_derived
+from bayplan.cel.program import Program, check, compiled
 from bayplan.dra.devices import DeviceInfo
 from bayplan.dra.errors import CEL_COMPILE, CEL_COST, CEL_RUNTIME, AllocationError
 from bayplan.dra.pools import PoolView
@@ -44,7 +44,7 @@ Chain = tuple[Selector, ...]
 def compile_selector(expression: str, origin: str, *, derived: bool = False) -> Selector:
     """A selector (or a derived attribute's expression); one that is refused keeps its error until it is asked."""
     try:
-        return Selector(expression, origin, check_derived(expression) if derived else check(expression))
+        return Selector(expression, origin, compiled(expression) if derived else check(expression))
     except CompileError as error:
         return Selector(expression, origin, None, error)
 
@@ -52,7 +52,7 @@ def compile_selector(expression: str, origin: str, *, derived: bool = False) -> 
 class ChainMasks:
     """The three masks of one chain over one pool."""
 
-    __slots__ = ("view", "chain", "known", "true", "error")
+    __slots__ = ("chain", "error", "known", "true", "view")
 
     def __init__(self, view: PoolView, chain: Chain) -> None:
         self.view = view
@@ -98,5 +98,7 @@ def selection_error(chain: Chain, info: DeviceInfo, where: str) -> AllocationErr
             return AllocationError(CEL_COMPILE, f"{where}: {selector.origin}: CEL compile error: {answer.message}")
         if isinstance(answer, EvaluationError):
             kind = CEL_COST if isinstance(answer, CostError) else CEL_RUNTIME
-            return AllocationError(kind, f"{where}: {selector.origin}: CEL runtime error: device {info.id}: {answer.message}")
+            return AllocationError(
+                kind, f"{where}: {selector.origin}: CEL runtime error: device {info.id}: {answer.message}"
+            )
     raise AssertionError("no selector of the chain fails on the device")

@@ -47,8 +47,8 @@ def hooks(allocation: AllocationResult) -> dict[str, Hooks]:
 
 def skips(result: DeviceRequestAllocationResult, operation: str) -> bool:
     """Whether this device does without the operation (`PREPARE` or `UNPREPARE`)."""
-    listed = result.skip_node_operations
-    return bool(listed) and (operation in listed or ALL in listed)
+    listed = result.skip_node_operations or ()
+    return operation in listed or ALL in listed
 
 
 def needs_feature(allocations: Iterable[AllocationResult]) -> bool:

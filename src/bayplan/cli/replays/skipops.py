@@ -41,7 +41,9 @@ def decide(s: Scenario) -> dict[str, Any]:
     for number, claim in enumerate([*s.allocated, *s.pod_allocated]):
         ledger.apply(claim, key=str(number))
     plan = Allocator(Inventory(s.slices), ledger, s.classes, features).prepare(s.claims)
-    old = [(c, c.status.allocation) for c in s.pod_allocated if c.status is not None and c.status.allocation is not None]
+    old = [
+        (c, c.status.allocation) for c in s.pod_allocated if c.status is not None and c.status.allocation is not None
+    ]
     passes: list[str] = []
     all_results: dict[str, list[AllocationResult]] = {}
     all_hooks: dict[str, list[dict[str, Any]]] = {}
