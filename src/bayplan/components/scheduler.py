@@ -20,10 +20,12 @@ from typing import Any
 from bayplan.api.core import Pod
 from bayplan.api.gates import FeatureGates
 from bayplan.api.scheduler_config import Profile, SchedulerConfig
+from bayplan.api.scheduling import PodGroup
 from bayplan.client.api import Client
 from bayplan.client.errors import ApiError, ClientError
 from bayplan.client.events import EventRecorder
 from bayplan.components.scheduler_binding import BINDING_POLL, Binder, BindFailed
+from bayplan.components.scheduler_gangs import GangScheduling
 from bayplan.components.scheduler_metrics import SchedulerMetrics
 from bayplan.components.scheduler_report import Reporter
 from bayplan.components.scheduler_world import World
@@ -75,7 +77,7 @@ class Scheduler:
             for name in self.profiles
         }
         self._report = Reporter(client, self._recorders, wall=wall)
-        self._binder = Binder(client, self.world.dra, self.metrics, wall=wall, poll=binding_poll)
+        self.binder = Binder(client, self.world.dra, self.metrics, wall=wall, poll=binding_poll)
         base = seed if seed is not None else int(wall() * 1000)
         self._deciders = {
             name: Decider(
@@ -87,10 +89,15 @@ class Scheduler:
             )
             for name, profile in self.profiles.items()
         }
-        self._waiting_for_claim: dict[tuple[str, str], set[str]] = {}
+        self.gangs = GangScheduling(
+            self, workloads=gates.enabled("GenericWorkload"), gangs=gates.enabled("GangScheduling")
+        )
+        self._waiting_for_claim: dict[tuple[str, str], dict[str, None]] = {}
+        """Claim -> names of the pods (in its namespace) that wait for it."""
         self._nominated: dict[str, str] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._binding: dict[str, asyncio.Task[None]] = {}
+        self.in_flight: dict[str, asyncio.Task[None]] = {}
+        """Queue key -> the task that carries its decision out."""
         self._wake = asyncio.Event()
         self._loop_task: asyncio.Task[None] | None = None
 
@@ -117,11 +124,40 @@ class Scheduler:
         """The deciding task; it ends only with an error that is a defect."""
         return self._loop_task
 
-    def _spawn(self, work: Any, name: str) -> asyncio.Task[None]:
+    def spawn(self, work: Any, name: str) -> asyncio.Task[None]:
         task: asyncio.Task[None] = asyncio.get_running_loop().create_task(work, name=name)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
+
+    def now(self) -> float:
+        return self._clock()
+
+    def wake(self) -> None:
+        """There may be something to decide."""
+        self._wake.set()
+
+    def decider_of(self, info: PodInfo) -> Decider:
+        return self._deciders[self.profile_of(info).scheduler_name]
+
+    def report(self, info: PodInfo, reason: str, message: str) -> None:
+        """Condition and event of a pod that was not placed."""
+        pod = self.world.pods.get(info.namespace, info.name)
+        current = self.world.state.pod_info(pod) if pod is not None else info
+        if current.uid == info.uid:
+            self.spawn(self._report.failed(current, reason, message), "report")
+
+    def tell_gate(self, info: PodInfo, message: str) -> None:
+        """Condition of a pod that is not even tried; no event, since nothing was tried."""
+        self.spawn(self._report.failed(info, "Unschedulable", message, event=False), "gate")
+
+    def tell_group(self, group: PodGroup, status: str, reason: str, message: str) -> None:
+        self.spawn(self._report.group(group, status, reason, message), "group")
+
+    def book(self, placement: Placement) -> None:
+        """Count a decision at once, before anything of it is written."""
+        self.world.state.assume(placement.pod, placement.node)
+        self.world.dra.reserve(placement.claims)
 
     # -- what the world tells (PodListener)
 
@@ -132,10 +168,14 @@ class Scheduler:
             pod.metadata is not None and pod.metadata.deletion_timestamp
         ):
             self._forget(info.uid)
+            self.gangs.forget(info.uid, pod)
             return
         if self.world.state.is_assumed(info.uid):
             return  # its binding is under way; the entry keeps what it was decided on
         gate = self._gate(info)
+        if self.gangs.claim_pod(info, not gate) is not None:
+            self.queue.remove(info.uid)
+            return
         helps = old is None or _changed(old, pod)
         now = self._clock()
         if old is None or info.uid not in self.queue.entries:
@@ -148,18 +188,22 @@ class Scheduler:
 
     def assigned(self, pod: Pod) -> None:
         uid = (pod.metadata.uid if pod.metadata is not None else None) or ""
-        if uid not in self._binding:
+        if uid not in self.in_flight:
             self.queue.remove(uid)
+        self.gangs.assigned(pod)
         self._denominate(uid)
 
     def gone(self, pod: Pod) -> None:
         uid = (pod.metadata.uid if pod.metadata is not None else None) or ""
         self._forget(uid)
+        self.gangs.forget(uid, pod)
 
     def happened(self, event: ClusterEvent) -> None:
         now = self._clock()
         if event.resource == "ResourceClaim" and event.action == "Add":
-            self._open_gates(event.new, now)
+            self._open_gates(event.new)
+        elif event.resource == "PodGroup" and event.new is not None:
+            self.gangs.group_changed(event.new)
         woken = self.queue.event(event, now)
         if woken:
             self.metrics.incoming.labels("active", event.label).inc(woken)
@@ -168,7 +212,7 @@ class Scheduler:
     def _forget(self, uid: str) -> None:
         self.queue.remove(uid)
         self._denominate(uid)
-        task = self._binding.get(uid)
+        task = self.in_flight.get(uid)
         if task is not None:
             task.cancel()
 
@@ -179,20 +223,20 @@ class Scheduler:
             return "scheduling gates"
         for entry in self.world.dra.entries(info.pod):
             if entry.claim is not None and self.world.dra.claims.get(info.namespace, entry.claim) is None:
-                self._waiting_for_claim.setdefault((info.namespace, entry.claim), set()).add(info.uid)
+                self._waiting_for_claim.setdefault((info.namespace, entry.claim), {})[info.name] = None
         gate = self.world.dra.gate(info)
         if gate is None:
             return ""
         if gate.message:
-            self._spawn(self._report.failed(info, "Unschedulable", gate.message, event=False), "gate")
+            self.tell_gate(info, gate.message)
         return gate.reason
 
-    def _open_gates(self, claim: Any, now: float) -> None:
+    def _open_gates(self, claim: Any) -> None:
         key = (claim.metadata.namespace or "", claim.metadata.name or "")
-        for uid in self._waiting_for_claim.pop(key, ()):
-            info = self.queue.payload(uid)
-            if isinstance(info, PodInfo):
-                self.queue.update(uid, info, info.priority, now, gate=self._gate(info))
+        for name in self._waiting_for_claim.pop(key, ()):
+            pod = self.world.pods.get(key[0], name)
+            if pod is not None and pod.spec is not None and not pod.spec.node_name:
+                self.pending(None, pod)
 
     # -- nominations
 
@@ -245,8 +289,11 @@ class Scheduler:
 
     def _schedule(self, entry: Entry[str]) -> None:
         """Decide one entry and start carrying it out."""
-        info: PodInfo = entry.payload
-        profile = self._profile(info)
+        if not isinstance(entry.payload, PodInfo):
+            self.gangs.schedule(entry)
+            return
+        info = entry.payload
+        profile = self.profile_of(info)
         decider = self._deciders[profile.scheduler_name]
         started = self._clock()
         needs: PodNeeds | None = None
@@ -273,17 +320,16 @@ class Scheduler:
                 return outcome
         return decider.decide(info, needs=needs)
 
-    def _profile(self, info: PodInfo) -> Profile:
+    def profile_of(self, info: PodInfo) -> Profile:
         spec = info.pod.spec
         return self.profiles[(spec.scheduler_name if spec is not None else None) or "default-scheduler"]
 
     # -- success
 
     def _place(self, entry: Entry[str], profile: Profile, placement: Placement, started: float) -> None:
-        self.world.state.assume(placement.pod, placement.node)
-        self.world.dra.reserve(placement.claims)
+        self.book(placement)
         work = self._carry_out(entry, profile, placement, started)
-        self._binding[entry.key] = self._spawn(work, f"bind-{placement.pod.name}")
+        self.in_flight[entry.key] = self.spawn(work, f"bind-{placement.pod.name}")
 
     async def _carry_out(self, entry: Entry[str], profile: Profile, placement: Placement, started: float) -> None:
         info = placement.pod
@@ -291,13 +337,13 @@ class Scheduler:
         written = False
         try:
             if plans:
-                claims = await self._binder.write_claims(plans)
+                claims = await self.binder.write_claims(plans)
                 written = True
-                await self._binder.prepare_pod(info, plans, claims)
-                await self._binder.wait_for_conditions(
-                    claims, profile.binding_timeout, lambda: self._announce_wait(info, placement.node)
+                await self.binder.prepare_pod(info, plans, claims)
+                await self.binder.wait_for_conditions(
+                    claims, profile.binding_timeout, lambda: self.announce_wait(info, placement.node)
                 )
-            await self._binder.bind(info, placement.node)
+            await self.binder.bind(info, placement.node)
         except BindFailed as failure:
             await self._undo(placement, written)
             self._failed(entry, info, profile, failure.reason, failure.message, {"DynamicResources"}, error=True)
@@ -308,35 +354,40 @@ class Scheduler:
             return
         except asyncio.CancelledError:
             # The pod vanished (or the scheduler stops): nothing may stay booked for it.
-            self._release(placement)
+            self.release(placement)
             if written and self._loop_task is not None:
-                self._spawn(self._binder.take_back(plans), "take-back")
+                self.spawn(self.binder.take_back(plans), "take-back")
             raise
         finally:
-            self._binding.pop(entry.key, None)
-        now = self._clock()
+            self.in_flight.pop(entry.key, None)
         self.queue.done(entry)
+        self.succeeded(placement, entry, started)
+        self.gangs.placed_alone(info.pod)
+
+    def succeeded(self, placement: Placement, entry: Entry[str], started: float) -> None:
+        """A pod is bound: say so and count it."""
+        info, now, metrics = placement.pod, self._clock(), self.metrics
         self._denominate(info.uid)
         self._report.scheduled(info, placement.node)
-        metrics = self.metrics
-        metrics.attempts.labels("scheduled", profile.scheduler_name).inc()
-        metrics.attempt_duration.labels("scheduled", profile.scheduler_name).observe(now - started)
+        profile = self.profile_of(info).scheduler_name
+        metrics.attempts.labels("scheduled", profile).inc()
+        metrics.attempt_duration.labels("scheduled", profile).observe(now - started)
         metrics.sli_duration.labels(str(min(entry.attempts, 16))).observe(now - entry.added)
         metrics.pod_attempts.observe(entry.attempts)
 
-    async def _announce_wait(self, info: PodInfo, node: str) -> None:
+    async def announce_wait(self, info: PodInfo, node: str) -> None:
         text = f"waiting for binding conditions for device on node {node}"
         self._report.event(info, "BindingConditionsPending", text)
         await self._report.nominate(info, node)
 
-    def _release(self, placement: Placement) -> None:
+    def release(self, placement: Placement) -> None:
         self.world.state.forget(placement.pod.uid)
         self.world.dra.give_up(placement.claims)
 
     async def _undo(self, placement: Placement, written: bool) -> None:
-        self._release(placement)
+        self.release(placement)
         if written:
-            await self._binder.take_back(placement.claims.plans)
+            await self.binder.take_back(placement.claims.plans)
 
     # -- failure
 
@@ -359,7 +410,7 @@ class Scheduler:
         self.metrics.attempts.labels(result, profile.scheduler_name).inc()
         self.queue.refused(entry, plugins, self._clock(), error=error)
         # The binding may have been decided on an older state of the pod than the one to report on.
-        self._spawn(self._report.failed(current, reason, message, nominated=nominated), "report")
+        self.spawn(self._report.failed(current, reason, message, nominated=nominated), "report")
         self._wake.set()
 
     def _unschedulable(
@@ -384,12 +435,12 @@ class Scheduler:
         if deallocate is None:
             preemption = self._preempt(info, needs, failure)
         text = fit_message(failure.nodes, failure.counts, prefilter=failure.prefilter, postfilter=failure.postfilter)
-        text = with_causes(text, self._causes(failure))
+        text = with_causes(text, self.causes(failure))
         if deallocate is not None:
-            self._spawn(self._binder.deallocate(deallocate), "deallocate")
+            self.spawn(self.binder.deallocate(deallocate), "deallocate")
         if preemption is not None:
             self._nominate(info, preemption.node)
-            self._spawn(self._evict(info, preemption), "preempt")
+            self.spawn(self._evict(info, preemption), "preempt")
         self._failed(
             entry,
             info,
@@ -400,7 +451,7 @@ class Scheduler:
             nominated=preemption.node if preemption is not None else None,
         )
 
-    def _causes(self, failure: Unschedulable) -> list[tuple[str, str]]:
+    def causes(self, failure: Unschedulable) -> list[tuple[str, str]]:
         return []
 
     # -- preemption
@@ -443,7 +494,7 @@ class Scheduler:
 
     async def _evict(self, info: PodInfo, preemption: Preemption) -> None:
         for victim in preemption.victims:
-            text = f"{self._profile(info).scheduler_name}: preempting to accommodate a higher priority pod"
+            text = f"{self.profile_of(info).scheduler_name}: preempting to accommodate a higher priority pod"
             await self._report.disrupted(victim, text)
             try:
                 await self._client.delete(Pod, victim.name, victim.namespace, uid=victim.uid)

@@ -34,7 +34,7 @@ from bayplan.scheduling.node_sets import NodeSets
 from bayplan.scheduling.scoring import WEIGHTS, normalise, resource_score
 from bayplan.scheduling.status import Rejection, Unschedulable
 
-__all__ = ["Decider", "NodeCheck", "Placement", "sample_size"]
+__all__ = ["Candidates", "Decider", "NodeCheck", "Placement", "sample_size"]
 
 _FOR_ALL: Final = ("NodeUnschedulable", "TaintToleration")
 """Plugins that refuse before NodeName and NodeAffinity are asked, as in kube-scheduler's order."""
@@ -66,7 +66,7 @@ def sample_size(nodes: int, percentage: int = 0) -> int:
 
 
 @dataclass(slots=True)
-class _Candidates:
+class Candidates:
     """Nodes that pass the shared filters, grouped: (score, members)."""
 
     groups: list[tuple[int, list[NodeInfo]]] = field(default_factory=list)
@@ -92,7 +92,7 @@ class Decider:
         self._random = random.Random(seed)
         self._percentage = percentage
         self._strategy = strategy
-        self._checks = tuple(checks)
+        self.checks = tuple(checks)
         self.nominated: dict[str, dict[str, PodInfo]] = {}
         """Node -> pods that preempted others there and wait for the room."""
         self.new_record: Callable[[], object] | None = None
@@ -116,13 +116,13 @@ class Decider:
                 needs = self.needs(info)
         except Refused as refused:
             return Unschedulable(self.state.count, prefilter=str(refused), plugins={PLUGIN})
-        candidates = self._candidates(info, needs, only)
+        candidates = self.candidates(info, needs, only)
         failure = candidates.failure
         best: Placement | None = None
         wanted = self._wanted(needs)
         asked = found = 0
         refused_at: dict[Rejection, list[str]] = {}
-        for score, node in self._in_order(candidates):
+        for score, node in self.in_order(candidates):
             asked += 1
             answer = self._ask(info, node, needs, failure)
             if isinstance(answer, Rejection):
@@ -167,7 +167,7 @@ class Decider:
                     failure.causes.append((node.name, record))
                 return claims
             answer = claims
-        for check in self._checks:
+        for check in self.checks:
             rejection = check(info, node, answer)
             if rejection is not None:
                 return rejection
@@ -192,9 +192,10 @@ class Decider:
 
     # -- the shared filters
 
-    def _candidates(self, info: PodInfo, needs: PodNeeds | None, only: set[str] | None) -> _Candidates:
+    def candidates(self, info: PodInfo, needs: PodNeeds | None, only: set[str] | None) -> Candidates:
+        """The nodes that pass everything but claims and checks, and the refusals of the others."""
         state = self.state
-        result = _Candidates(failure=Unschedulable(state.count))
+        result = Candidates(failure=Unschedulable(state.count))
         wanted_node = (info.pod.spec.node_name if info.pod.spec is not None else None) or ""
         allowed = self.node_sets.allowed(info.pod)
         if only is not None:
@@ -238,7 +239,7 @@ class Decider:
         start = self._random.randrange(len(classes))
         return iter(classes[start:] + classes[:start])
 
-    def _add_node_scores(self, info: PodInfo, candidates: _Candidates) -> None:
+    def _add_node_scores(self, info: PodInfo, candidates: Candidates) -> None:
         """TaintToleration and NodeAffinity, where they can tell nodes apart."""
         groups = candidates.groups
         if any(t[2] == "PreferNoSchedule" for _, members in groups for t in members[0].taints):
@@ -257,7 +258,7 @@ class Decider:
                     split.setdefault(score + more, []).append(node)
             groups[:] = list(split.items())
 
-    def _in_order(self, candidates: _Candidates) -> Iterator[tuple[int, NodeInfo]]:
+    def in_order(self, candidates: Candidates) -> Iterator[tuple[int, NodeInfo]]:
         """Best score first; equal ones from a random start."""
         merged: dict[int, list[NodeInfo]] = {}
         for score, members in candidates.groups:

@@ -12,7 +12,7 @@ Texts are kube-scheduler's. Source: KEP-4381, KEP-5004, KEP-5729, KEP-5945.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -305,37 +305,51 @@ class DynamicResources:
         """
         if needs.none:
             return NOTHING
+        answers = self.jointly([needs], node, record, ahead)
+        return answers if isinstance(answers, Rejection) else answers[0]
+
+    def jointly(
+        self,
+        pods: Sequence[PodNeeds],
+        node: NodeInfo,
+        record: Any = None,
+        ahead: Sequence[ResourceClaim] = (),
+        decided: Mapping[str, AllocationResult] | None = None,
+    ) -> list[NodeClaims] | Rejection:
+        """The claims of several pods on one node, allocated in one search: all or none. Shared claims count once.
+
+        `decided`: allocations by ledger key that other pods of the same group rely on and that must stay as they are.
+        """
         k8s_node: Any = node.node
-        plans: list[ClaimPlan] = []
-        for claim, owner in needs.allocated:
-            if not usable_on(claim, k8s_node):
-                return NOT_ON_NODE
-            plans.append(ClaimPlan(claim, consumer_of(owner)))
-        wanted = [claim for claim, _ in needs.missing]
-        special = self._special(needs, node)
-        if special is not None:
-            made = needs.extended_claim
-            if made is not None and allocation_of(made) is not None:
-                if not usable_on(made, k8s_node):
+        decided = decided or {}
+        wanted: dict[str, ResourceClaim] = {}
+        specials: list[tuple[ResourceClaim, list[ContainerExtendedResourceRequest]] | None] = []
+        for needs in pods:
+            for claim, _ in needs.allocated:
+                if not usable_on(allocation_of(claim), k8s_node):
                     return NOT_ON_NODE
-                plans.append(ClaimPlan(made, consumer_of(needs.owner), extended=True, mappings=special[1]))
-                special = None
-            else:
-                wanted.append(special[0])
-        results = self._allocate(needs, [*ahead, *wanted], k8s_node, record)
+            for claim, _ in needs.missing:
+                key = claim_key(claim)
+                if key not in decided:
+                    wanted[key] = claim
+                elif not usable_on(decided[key], k8s_node):
+                    return NOT_ON_NODE
+            special = self._special(needs, node)
+            specials.append(special)
+            if special is not None:
+                made = needs.extended_claim
+                if made is None or allocation_of(made) is None:
+                    wanted[_special_key(needs)] = special[0]
+                elif not usable_on(allocation_of(made), k8s_node):
+                    return NOT_ON_NODE
+        results = self._allocate(pods[0], [*ahead, *wanted.values()], k8s_node, record)
         if isinstance(results, Rejection):
             return results
-        results = results[len(ahead) :]
-        score = 0
-        for (claim, owner), allocation in zip(needs.missing, results, strict=False):
-            plans.append(ClaimPlan(claim, consumer_of(owner), allocation))
-            score += prioritized_list_score(_chosen(claim, allocation))
-        if special is not None:
-            plans.append(ClaimPlan(special[0], consumer_of(needs.owner), results[-1], True, special[1]))
-        answer = NodeClaims(tuple(plans), score)
-        if self._operations and needs_feature(answer.allocations) and not declares_feature(k8s_node):
-            return _NO_OPERATIONS
-        return answer
+        found = {**decided, **dict(zip(wanted, results[len(ahead) :], strict=True))}
+        answers = [_answer(needs, special, found) for needs, special in zip(pods, specials, strict=True)]
+        if not self._operations or declares_feature(k8s_node):
+            return answers
+        return _NO_OPERATIONS if any(needs_feature(answer.allocations) for answer in answers) else answers
 
     def _special(
         self, needs: PodNeeds, node: NodeInfo
@@ -416,9 +430,34 @@ class DynamicResources:
         return [claim for claim, _ in needs.allocated if binding_failed(claim)]
 
 
-def usable_on(claim: ResourceClaim, node: Node) -> bool:
-    """Whether the claim's allocation can be used on the node."""
-    allocation = allocation_of(claim)
+def _special_key(needs: PodNeeds) -> str:
+    uid = (needs.owner.metadata.uid if needs.owner.metadata is not None else None) or ""
+    return f"extended:{uid}"
+
+
+def _answer(
+    needs: PodNeeds,
+    special: tuple[ResourceClaim, list[ContainerExtendedResourceRequest]] | None,
+    found: Mapping[str, AllocationResult],
+) -> NodeClaims:
+    """One pod's plans from what was found for all."""
+    plans = [ClaimPlan(claim, consumer_of(owner)) for claim, owner in needs.allocated]
+    score = 0
+    for claim, owner in needs.missing:
+        allocation = found[claim_key(claim)]
+        plans.append(ClaimPlan(claim, consumer_of(owner), allocation))
+        score += prioritized_list_score(_chosen(claim, allocation))
+    if special is not None:
+        claim, mappings = special
+        allocated = found.get(_special_key(needs))
+        if allocated is None and needs.extended_claim is not None:
+            claim = needs.extended_claim
+        plans.append(ClaimPlan(claim, consumer_of(needs.owner), allocated, True, mappings))
+    return NodeClaims(tuple(plans), score)
+
+
+def usable_on(allocation: AllocationResult | None, node: Node) -> bool:
+    """Whether devices of this allocation can be used on the node."""
     selector = allocation.node_selector if allocation is not None else None
     if selector is None:
         return True
