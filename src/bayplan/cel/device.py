@@ -12,13 +12,13 @@ fails on it, whether or not it reads that attribute.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from bayplan.api.quantity import Quantity, QuantityError
 from bayplan.api.resource import Device, DeviceAttribute
 from bayplan.api.semver import Version
 from bayplan.cel.errors import EvaluationError
+from bayplan.cel.values import CelQuantity, SemverValue
 
 MAX_DOMAIN: Final = 63
 MAX_ID: Final = 32
@@ -40,7 +40,7 @@ class DomainMap(dict[str, dict[str, Any]]):
 
 
 class DeviceView:
-    """One device, ready for evaluation. Attribute values are str, int, bool, `Version` or lists of these."""
+    """One device, ready for evaluation. Attribute values are str, int, bool, `SemverValue` or lists of these."""
 
     __slots__ = (
         "allow_multiple_allocations",
@@ -85,40 +85,42 @@ class DeviceView:
         return DeviceView(driver, device.attributes or {}, capacity, bool(device.allow_multiple_allocations))
 
     def _attribute(self, name: str, attribute: DeviceAttribute) -> Any:
-        value, size, count = None, 0, 1
+        """The run-time value of an attribute; what is wrong or too large is noted on the way."""
+        for scalar in (attribute.int_, attribute.bool_):
+            if scalar is not None:
+                return scalar
+        if attribute.string is not None:
+            self._measure(1, [attribute.string])
+            return attribute.string
+        for numbers in (attribute.ints, attribute.bools):
+            if numbers is not None:
+                self._measure(len(numbers), ())
+                return list(numbers)
+        if attribute.strings is not None:
+            self._measure(len(attribute.strings), attribute.strings)
+            return attribute.strings
+        versions = attribute.versions if attribute.version is None else [attribute.version]
+        if versions is None:
+            self.defect = EvaluationError(f"attribute {name}: unsupported attribute value")
+            return None
+        self._measure(len(versions), versions)
         try:
-            if attribute.int_ is not None:
-                value = attribute.int_
-            elif attribute.bool_ is not None:
-                value = attribute.bool_
-            elif attribute.string is not None:
-                value, size = attribute.string, len(attribute.string)
-            elif attribute.version is not None:
-                value, size = parse_version(attribute.version), len(attribute.version)
-            elif attribute.ints is not None:
-                value, count = attribute.ints, len(attribute.ints)
-            elif attribute.bools is not None:
-                value, count = attribute.bools, len(attribute.bools)
-            elif attribute.strings is not None:
-                value, count = attribute.strings, len(attribute.strings)
-                size = max(map(len, value), default=0)
-            elif attribute.versions is not None:
-                value, count = [parse_version(v) for v in attribute.versions], len(attribute.versions)
-                size = max(map(len, attribute.versions), default=0)
-            else:
-                self.defect = EvaluationError(f"attribute {name}: unsupported attribute value")
+            parsed = [SemverValue(parse_version(version)) for version in versions]
         except ValueError as error:
             self.defect = EvaluationError(f"attribute {name}: parse semantic version: {error}")
-        if size > MAX_STRING or count > MAX_VALUES:
-            self.within_limits = False
-        return value
+            return None
+        return parsed[0] if attribute.version is not None else parsed
 
-    def _amount(self, name: str, raw: Any) -> Quantity:
+    def _measure(self, count: int, texts: Sequence[str]) -> None:
+        if count > MAX_VALUES or any(len(text) > MAX_STRING for text in texts):
+            self.within_limits = False
+
+    def _amount(self, name: str, raw: Any) -> CelQuantity:
         try:
-            return Quantity.parse(raw if raw is not None else 0)
-        except QuantityError as error:
-            self.defect = EvaluationError(f"capacity {name}: {error}")
-            return Quantity(0)
+            return CelQuantity.parse(str(raw) if raw is not None else "0")
+        except EvaluationError as error:
+            self.defect = EvaluationError(f"capacity {name}: {error.message}")
+            return CelQuantity(0, 0)
 
     def _by_domain(self, values: dict[str, Any]) -> tuple[DomainMap, dict[str, Any]]:
         flat: dict[str, Any] = {}
@@ -149,4 +151,4 @@ def _frozen(value: Any) -> object:
     # True equals 1 for Python, but not for CEL; versions are equal without their build metadata, but not the same text.
     if isinstance(value, list):
         return tuple(map(_frozen, value))
-    return (type(value), str(value) if isinstance(value, Version) else value)
+    return (type(value), str(value.version) if isinstance(value, SemverValue) else value)

@@ -7,6 +7,11 @@ from typing import Final
 COST_EXCEEDED: Final = "operation cancelled: actual cost limit exceeded"
 """Text of the run-time error of an evaluation that used up its budget."""
 
+KEY_HINT: Final = (
+    "consider using CEL optional chaining (.? followed by orValue()) or guarding the check with has() "
+    "for optional fields"
+)
+
 NO_SUCH_OVERLOAD: Final = "no such overload"
 
 
@@ -35,6 +40,11 @@ class EvaluationError(Exception):
     def __init__(self, message: str) -> None:
         super().__init__(message)
         self.message = message
+
+    @property
+    def advice(self) -> str:
+        """The message with the hint that the scheduler appends where a key is missing."""
+        return f"{self.message}. {KEY_HINT}" if isinstance(self, NoSuchKeyError) else self.message
 
 
 class CostError(EvaluationError):
