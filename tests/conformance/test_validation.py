@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from bayplan.admission import Context, Decision, Invalid, admit, decoding
+from bayplan.admission import Conflict, Context, Decision, Invalid, admit, decoding
 from bayplan.api.conversion import convert
 from bayplan.api.gates import FeatureGates
 from bayplan.api.kinds import Kind, by_kind, by_resource
@@ -114,7 +114,9 @@ def request(
     except Invalid as refusal:
         name = (obj.get("metadata") or {}).get("name") or ""
         return Answer(422, None, [c[:2] for c in refusal.causes], refusal.message(kind, name))
-    answer = Answer(201 if verb == "create" else 200, admitted.object)
+    except Conflict as refusal:
+        return Answer(409, message=f'Operation cannot be fulfilled on pods/binding "{metadata["name"]}": {refusal}')
+    answer = Answer(201 if verb in ("create", "binding") else 200, admitted.object)
     answer.warnings = admitted.warnings
     return answer
 
@@ -191,13 +193,15 @@ def difference(entry: dict[str, Any], expected: dict[str, Any], answer: Answer) 
             return "full", "; ".join(paths(expected["stored"], have))
     # Warnings about unknown fields and deprecated versions are the server's.
     wanted_warnings = [w for w in expected.get("warnings", ()) if "unknown field" not in w and "is deprecated in" not in w]
-    if wanted_warnings != [f'299 - "{w}"'.replace('\\"', '"').replace('"', '\\"')[: 7] + w_quote(w) for w in answer.warnings]:
+    if wanted_warnings != [header(w) for w in answer.warnings]:
         return "full", f"warnings: expected {wanted_warnings}, got {answer.warnings}"
     return "", ""
 
 
-def w_quote(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+def header(text: str) -> str:
+    """A warning as its HTTP header has it."""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'299 - "{escaped}"'
 
 
 def paths(wanted: Any, have: Any, path: str = "") -> Iterator[str]:

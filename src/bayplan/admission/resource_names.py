@@ -60,4 +60,4 @@ def is_standard(name: str) -> bool:
 
 def is_overcommittable(name: str) -> bool:
     """CPU and the like may have a limit above the request; hugepages and extended resources may not."""
-    return is_native(name) and not is_hugepages(name)
+    return ("/" not in name or NATIVE_DOMAIN in name) and not is_hugepages(name)

@@ -81,6 +81,7 @@ _HISTORY: Final[dict[str, tuple[str, str, tuple[str, ...]]]] = {
     "SchedulerAsyncPreemption": ("beta", "beta", ()),
     "SchedulerQueueingHints": ("ga", "locked", ()),
     "SidecarContainers": ("locked", "locked", ()),
+    "TaintTolerationComparisonOperators": ("alpha", "alpha", ()),
     "TopologyManagerPolicyAlphaOptions": ("alpha", "alpha", ()),
     "TopologyManagerPolicyBetaOptions": ("beta", "beta", ()),
     "TopologyManagerPolicyOptions": ("locked", "locked", ()),
