@@ -249,7 +249,7 @@ class Plan:
                 if not masks.known & bit:
                     masks.ask(index)
                 if masks.error & bit:
-                    raise selection_error(step.chain, info, where)
+                    raise selection_error(step.chain, info, self.names[claim])
                 if masks.true & bit and self._selects(info, view) and self._enough(step, info, used.get(info.name, {})):
                     listed.append(offset + index)
         return listed

@@ -16,8 +16,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from bayplan.api.resource import DeviceAttribute
-from bayplan.api.semver import Version
 from bayplan.cel import CompileError, EvaluationError
+from bayplan.cel.values import SemverValue, Uint
 from bayplan.dra.devices import DeviceInfo
 from bayplan.dra.selectors import Selector
 
@@ -100,12 +100,12 @@ def _evaluate(info: DeviceInfo, selector: Selector, lists: bool) -> tuple[Value 
     for item in items:
         if isinstance(item, bool):
             pairs.append(("bool", item))
-        elif isinstance(item, int):
+        elif isinstance(item, int) and not isinstance(item, Uint):
             pairs.append(("int", int(item)))
         elif isinstance(item, str):
             pairs.append(("string", item))
-        elif isinstance(item, Version):
-            pairs.append(("version", str(item)))
+        elif isinstance(item, SemverValue):
+            pairs.append(("version", str(item.version)))
         else:
             return DerivedError(f"the expression gives {type(item).__name__}, wanted string, int, bool or semver")
     if len({kind for kind, _ in pairs}) > 1:

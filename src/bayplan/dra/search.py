@@ -317,7 +317,7 @@ class Search:
             left &= -low << 1
             position = low.bit_length() - 1
             if source.error & low:
-                raise selection_error(step.chain, self.device(position), self.where(source))
+                raise selection_error(step.chain, self.device(position), self.names[source.claim])
             if guard is not None and guard.skips(position, tried):
                 continue
             self.tries += 1

@@ -90,15 +90,14 @@ def masks_of(view: PoolView, key: object, chain: Chain) -> ChainMasks:
     return masks
 
 
-def selection_error(chain: Chain, info: DeviceInfo, where: str) -> AllocationError:
-    """The error of the first selector of the chain that fails on the device; ``where`` names claim and request."""
+def selection_error(chain: Chain, info: DeviceInfo, claim: str) -> AllocationError:
+    """The error of the first selector of the chain that fails on the device; ``claim`` is the claim's name."""
     for selector in chain:
+        origin = selector.origin if selector.origin.startswith("class ") else f"claim {claim}: {selector.origin}"
         answer = selector.ask(info)
         if isinstance(answer, CompileError):
-            return AllocationError(CEL_COMPILE, f"{where}: {selector.origin}: CEL compile error: {answer.message}")
+            return AllocationError(CEL_COMPILE, f"{origin}: CEL compile error: {answer.message}")
         if isinstance(answer, EvaluationError):
             kind = CEL_COST if isinstance(answer, CostError) else CEL_RUNTIME
-            return AllocationError(
-                kind, f"{where}: {selector.origin}: CEL runtime error: device {info.id}: {answer.message}"
-            )
+            return AllocationError(kind, f"{origin} on device {info.id}: CEL runtime error: {answer.advice}")
     raise AssertionError("no selector of the chain fails on the device")
