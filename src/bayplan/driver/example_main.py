@@ -60,7 +60,7 @@ async def run(
 @click.option(
     "--root-dir",
     type=click.Path(path_type=Path),
-    default=Path("/var/lib/kubelet"),
+    default=Path("/var/lib/bayplan/kubelet"),
     show_default=True,
     help="The agent's root directory (plugins and plugins_registry are in it).",
 )
