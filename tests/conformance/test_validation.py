@@ -40,6 +40,9 @@ KNOWN_TO_137 = {
 }
 """Requests that 1.37 answers differently, because it knows a field that 1.36.2 did not."""
 
+UNORDERED = {("slice-237", "expectDefaultGates")}
+"""Answers whose causes came in the random order of a Go map: the message is not compared."""
+
 UID = re.compile(r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b")
 
 
@@ -230,7 +233,7 @@ def failures(file: Path, gates: FeatureGates, column: str) -> list[str]:
         if expected is None or entry["id"] in KNOWN_TO_137 or for_server(entry, expected):
             continue
         where, what = difference(entry, expected, run(entry, gates))
-        if where:
+        if where == "core" or (where and (entry["id"], column) not in UNORDERED):
             found.append(f"{entry['id']} ({where}): {what}")
     return found
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Final, TypeAlias
 
-from bayplan.admission.cel_expressions import validate_derived_expression
+from bayplan.admission.cel_expressions import MAX_COST, validate_derived_expression
 from bayplan.admission.context import Context
 from bayplan.admission.errors import Errors
 from bayplan.admission.names import check_fully_qualified_name
@@ -18,11 +18,15 @@ Object: TypeAlias = dict[str, Any]
 MAX_DERIVED: Final = 32
 
 
-def validate_derived_attributes(errors: Errors, field: str, derived: list[Object], context: Context) -> None:
-    """At most 32, each name once: a domain, a slash, a C identifier; the expression compiles to an attribute's type."""
+def validate_derived_attributes(errors: Errors, field: str, derived: list[Object], context: Context) -> int:
+    """At most 32, each name once: a domain, a slash, a C identifier; the expression compiles to an attribute's type.
+
+    Returns the estimated cost of all of them.
+    """
     if len(derived) > MAX_DERIVED:
         errors.too_many(field, len(derived), MAX_DERIVED)
-        return
+        return 0
+    cost = 0
     seen: set[str] = set()
     for index, attribute in enumerate(derived):
         where, name = f"{field}[{index}]", attribute.get("name") or ""
@@ -36,7 +40,15 @@ def validate_derived_attributes(errors: Errors, field: str, derived: list[Object
         if name in seen:
             errors.duplicate(where, name)
         seen.add(name)
-        validate_derived_expression(errors, f"{where}.expression", attribute.get("expression") or "", context.gates)
+        expression = attribute.get("expression") or ""
+        cost += validate_derived_expression(errors, f"{where}.expression", expression, context.gates)
+    return cost
+
+
+def check_combined_cost(errors: Errors, field: str, cost: int) -> None:
+    """All derived attributes of a claim share one budget."""
+    if cost > MAX_COST:
+        errors.forbidden(field, "too complex, the derived attributes of the claim exceed the cost limit together")
 
 
 def validate_references(errors: Errors, field: str, devices: Object) -> None:

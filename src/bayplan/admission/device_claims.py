@@ -12,7 +12,7 @@ from typing import Any, Final, TypeAlias
 
 from bayplan.admission.cel_expressions import validate_selectors
 from bayplan.admission.context import Context
-from bayplan.admission.derived_attributes import validate_derived_attributes, validate_references
+from bayplan.admission.derived_attributes import check_combined_cost, validate_derived_attributes, validate_references
 from bayplan.admission.errors import Errors
 from bayplan.admission.names import check_fully_qualified_name, check_label, check_subdomain
 from bayplan.admission.opaque_config import MAX_CONFIGS, validate_configuration
@@ -96,10 +96,12 @@ def validate_devices(errors: Errors, field: str, devices: Object, context: Conte
         errors.too_many(f"{field}.requests", len(requests), MAX_REQUESTS)
     else:
         seen: set[str] = set()
+        cost = 0
         for index, request in enumerate(requests):
             where = f"{field}.requests[{index}]"
-            _validate_request(errors, where, request, context)
+            cost += _validate_request(errors, where, request, context)
             _check_unique(errors, where, request.get("name") or "", seen)
+        check_combined_cost(errors, f"{field}.requests", cost)
     if len(constraints) > MAX_CONSTRAINTS:
         errors.too_many(f"{field}.constraints", len(constraints), MAX_CONSTRAINTS)
     else:
@@ -121,30 +123,33 @@ def _check_unique(errors: Errors, field: str, name: str, seen: set[str]) -> None
     seen.add(name)
 
 
-def _validate_request(errors: Errors, field: str, request: Object, context: Context) -> None:
+def _validate_request(errors: Errors, field: str, request: Object, context: Context) -> int:
+    """Returns the estimated cost of the request's derived attributes."""
     check_label(errors, f"{field}.name", request.get("name") or "")
     exactly, alternatives = request.get("exactly"), request.get("firstAvailable")
     if exactly is None and not alternatives:
         errors.required(field, _ONE_OF)
-        return
+        return 0
+    cost = 0
     if exactly is not None and alternatives:
         errors.invalid(field, None, f"{_ONE_OF}, but multiple fields are set")
     if exactly is not None:
-        _validate_ask(errors, f"{field}.exactly", exactly, context)
+        cost += _validate_ask(errors, f"{field}.exactly", exactly, context)
     if not alternatives:
-        return
+        return cost
     if len(alternatives) > MAX_SUBREQUESTS:
         errors.too_many(f"{field}.firstAvailable", len(alternatives), MAX_SUBREQUESTS)
-        return
+        return cost
     seen: set[str] = set()
     for index, alternative in enumerate(alternatives):
         where = f"{field}.firstAvailable[{index}]"
         check_label(errors, f"{where}.name", alternative.get("name") or "")
-        _validate_ask(errors, where, alternative, context)
+        cost += _validate_ask(errors, where, alternative, context)
         _check_unique(errors, where, alternative.get("name") or "", seen)
+    return cost
 
 
-def _validate_ask(errors: Errors, field: str, ask: Object, context: Context) -> None:
+def _validate_ask(errors: Errors, field: str, ask: Object, context: Context) -> int:
     """What an exact request and a subrequest have in common."""
     if class_name := ask.get("deviceClassName"):
         check_subdomain(errors, f"{field}.deviceClassName", class_name)
@@ -164,7 +169,8 @@ def _validate_ask(errors: Errors, field: str, ask: Object, context: Context) -> 
     for index, toleration in enumerate(ask.get("tolerations") or ()):
         validate_toleration(errors, f"{field}.tolerations[{index}]", toleration)
     if derived := ask.get("derivedAttributes"):
-        validate_derived_attributes(errors, f"{field}.derivedAttributes", derived, context)
+        return validate_derived_attributes(errors, f"{field}.derivedAttributes", derived, context)
+    return 0
 
 
 def _validate_constraint(errors: Errors, field: str, constraint: Object, names: dict[str, tuple[str, ...]]) -> None:

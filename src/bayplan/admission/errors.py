@@ -35,7 +35,7 @@ class BadRequest(Refusal):
 
 
 class Forbidden(Refusal):
-    """The object may be well formed but a policy does not let it in (HTTP 403)."""
+    """The object may be well formed but a policy does not let it in (HTTP 403). The text is what follows ``is forbidden:``."""
 
 
 class Conflict(Refusal):

@@ -41,8 +41,8 @@ def _prepare(obj: Object, old: Object | None, context: Context) -> None:
     if old is not None:
         obj["status"] = old.get("status") or {}
         return
-    _default_service_account(obj, spec, context)
-    _default_priority(obj, spec, context)
+    _default_service_account(spec, context)
+    _default_priority(spec, context)
     default_tolerations(spec)
     status: Object = {"phase": "Pending", "qosClass": qos_class(spec, context.gates.enabled("PodLevelResources"))}
     if spec.get("schedulingGates"):
@@ -68,17 +68,16 @@ def _drop_gated(spec: Object, old: Object, context: Context) -> None:
         spec.pop("schedulingGroup", None)
 
 
-def _default_service_account(obj: Object, spec: Object, context: Context) -> None:
+def _default_service_account(spec: Object, context: Context) -> None:
     name = spec.get("serviceAccountName")
     if not name:
         name = spec["serviceAccountName"] = spec["serviceAccount"] = "default"
     if not context.service_account_exists(name):
-        pod, namespace = (obj.get("metadata") or {}).get("name") or "", context.namespace
-        text = f'pods "{pod}" is forbidden: error looking up service account {namespace}/{name}: serviceaccount "{name}" not found'
-        raise Forbidden(text)
+        account = f"{context.namespace}/{name}"
+        raise Forbidden(f'error looking up service account {account}: serviceaccount "{name}" not found')
 
 
-def _default_priority(obj: Object, spec: Object, context: Context) -> None:
+def _default_priority(spec: Object, context: Context) -> None:
     """The numbers of the PriorityClass; a class that is not there is refused."""
     name = spec.get("priorityClassName") or ""
     value, policy = 0, "PreemptLowerPriority"
@@ -90,16 +89,14 @@ def _default_priority(obj: Object, spec: Object, context: Context) -> None:
             value, policy = found.get("value") or 0, found.get("preemptionPolicy") or policy
             spec["priorityClassName"] = (found.get("metadata") or {}).get("name") or name
         elif name:
-            pod = (obj.get("metadata") or {}).get("name") or ""
-            raise Forbidden(f'pods "{pod}" is forbidden: no PriorityClass with name {name} was found')
+            raise Forbidden(f"no PriorityClass with name {name} was found")
     given = spec.get("priority")
     if given is not None and given != value:
-        pod = (obj.get("metadata") or {}).get("name") or ""
         text = (
             f"the integer value of priority ({given}) must not be provided in pod spec; "
             f"priority admission controller computed {value} from the given PriorityClass name"
         )
-        raise Forbidden(f'pods "{pod}" is forbidden: {text}')
+        raise Forbidden(text)
     spec["priority"] = value
     if not spec.get("preemptionPolicy"):
         spec["preemptionPolicy"] = policy

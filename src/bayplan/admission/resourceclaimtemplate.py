@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from bayplan.admission.admin_access import check_requests
 from bayplan.admission.context import Context
@@ -14,6 +14,15 @@ from bayplan.admission.metadata import validate_annotations, validate_labels
 from bayplan.admission.rules import Rules
 
 Object: TypeAlias = dict[str, Any]
+
+_NOT_OF_A_TEMPLATE: Final = tuple(
+    (key, {"uid": "uID"}.get(key, key))
+    for key in (
+        "name", "generateName", "namespace", "selfLink", "uid", "resourceVersion", "generation", "creationTimestamp",
+        "deletionTimestamp", "deletionGracePeriodSeconds", "ownerReferences", "finalizers", "managedFields",
+    )
+)  # fmt: skip
+"""A template gives its claims labels and annotations; everything else of their metadata is made for each claim."""
 
 
 def _devices(obj: Object) -> Object | None:
@@ -34,6 +43,9 @@ def _validate(errors: Errors, obj: Object, context: Context) -> None:
     devices = _devices(obj) or {}
     check_requests(errors, devices, context)
     metadata = (obj.get("spec") or {}).get("metadata") or {}
+    for key, shown_as in _NOT_OF_A_TEMPLATE:
+        if metadata.get(key):
+            errors.forbidden(f"spec.metadata.{shown_as}", "cannot be set")
     if labels := metadata.get("labels"):
         validate_labels(errors, "spec.metadata.labels", labels)
     if annotations := metadata.get("annotations"):
