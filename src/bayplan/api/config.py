@@ -194,7 +194,7 @@ class KubeletConfiguration(_Struct):
     http_check_frequency: str = "20s"
     static_pod_url: str = ""
     static_pod_url_header: dict[str, list[str]] | None = None
-    address: str = "0.0.0.0"  # noqa: S104 - the kubelet's documented default
+    address: str = "0.0.0.0"
     port: int = 10250
     read_only_port: int = 0
     tls_cert_file: str = ""

@@ -21,7 +21,7 @@ from bayplan.managers.hint_merge import Offer
 from bayplan.managers.hints import SearchBudget
 from bayplan.managers.memory import StaticMemoryPolicy
 from bayplan.managers.pod_view import ContainerView, PodView
-from bayplan.managers.provider import SEARCH_BUDGET, TOPOLOGY_AFFINITY, AllocationError, Hints
+from bayplan.managers.provider import CRASH, SEARCH_BUDGET, TOPOLOGY_AFFINITY, AllocationError, Hints
 from bayplan.managers.record import AdmissionRecord, CPUSource, MergeStep, ProviderCall, obstacles
 from bayplan.managers.topology import TopologyManager
 
@@ -68,15 +68,19 @@ class Admitter:
             return
         self.metrics.add(m.TOPOLOGY_REQUESTS)
         if self.topology.scope == "pod":
-            self._align(pod, None, record)
+            hint = self._align(pod, None, record)
             if pod.pod_level:
-                self._allocate_pod(pod, record)
-            else:
                 for container in pod.containers:
-                    self._allocate(pod, container, record)
+                    self.topology.remember(pod.uid, container.name, hint)
+                self._allocate_pod(pod, record)
+                return
+            for container in pod.containers:
+                self.topology.remember(pod.uid, container.name, hint)
+                self._allocate(pod, container, record)
             return
         for container in pod.containers:
-            self._align(pod, container, record)
+            hint = self._align(pod, container, record)
+            self.topology.remember(pod.uid, container.name, hint)
             self._allocate(pod, container, record)
 
     # -- hints and merge ----------------------------------------------------------------------------------------------
@@ -91,14 +95,14 @@ class Admitter:
             yield "cpu", self.cpu.container_hints(pod, container) if self.cpu else {}
             yield "memory", self.memory.container_hints(pod, container) if self.memory else {}
 
-    def _align(self, pod: PodView, container: ContainerView | None, record: AdmissionRecord | None) -> None:
-        """Merges the hints and remembers the result; raises :class:`Rejected` when the policy does not admit it."""
+    def _align(self, pod: PodView, container: ContainerView | None, record: AdmissionRecord | None) -> TopologyHint:
+        """The merged hint; raises :class:`Rejected` when the policy does not admit it."""
         calls = dict(self._calls(pod, container))
         name = container.name if container else None
         if record is not None:
             record.calls.extend(ProviderCall(provider, name, hints) for provider, hints in calls.items())
         if self.topology.crash and any(hints for hints in calls.values()):
-            raise AllocationError(self.topology.crash)
+            raise AllocationError(self.topology.crash, CRASH)
         offers = [Offer(p, resource, own) for p, hints in calls.items() for resource, own in hints.items()]
         hint, admitted = self.topology.merge(offers)
         if record is not None:
@@ -108,11 +112,7 @@ class Admitter:
             self.metrics.add(m.ALIGNED_FAILURES, scope=self.topology.scope, boundary="numa_node")
             message = REJECTED_POD_LEVEL[self.topology.scope] if pod.pod_level else REJECTED
             raise Rejected(TOPOLOGY_AFFINITY, message)
-        if container is None:
-            for each in pod.containers:
-                self.topology.remember(pod.uid, each.name, hint)
-        else:
-            self.topology.remember(pod.uid, container.name, hint)
+        return hint
 
     # -- allocation ---------------------------------------------------------------------------------------------------
 

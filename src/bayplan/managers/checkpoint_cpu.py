@@ -36,8 +36,7 @@ class CPUCheckpoint:
 
 def _entries(state: CPUState) -> dict[str, dict[str, str]]:
     return {
-        uid: {name: format_mask(own[name]) for name in sorted(own)}
-        for uid, own in sorted(state.containers.items())
+        uid: {name: format_mask(own[name]) for name in sorted(own)} for uid, own in sorted(state.containers.items())
     }
 
 

@@ -85,7 +85,8 @@ def write_memory(policy: str, state: MemoryState, version: int) -> str:
     }
     if state.containers:
         body["entries"] = {
-            uid: {name: _blocks_json(own[name]) for name in sorted(own)} for uid, own in sorted(state.containers.items())
+            uid: {name: _blocks_json(own[name]) for name in sorted(own)}
+            for uid, own in sorted(state.containers.items())
         }
     if version >= 3 and state.pods:
         body["podEntries"] = {uid: {"memoryBlocks": _blocks_json(b)} for uid, b in sorted(state.pods.items())}

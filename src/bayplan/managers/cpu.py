@@ -76,16 +76,14 @@ class StaticCPUPolicy:
         try:
             if options.distribute_across_numa:
                 group = self.topology.cpus_per_core if options.full_pcpus_only else 1
-                return take_distributed(
-                    self.topology, free, count, group, spread=options.distribute_across_cores, quirks=self.quirks
-                )
+                return take_distributed(self.topology, free, count, group, quirks=self.quirks)
             return take_packed(
                 self.topology,
                 free,
                 count,
                 spread=options.distribute_across_cores,
                 prefer_uncore=options.prefer_uncore,
-                half_free_cores="half-free-core-taken-whole" in self.quirks,
+                busy_too="busy-cpus-taken-with-whole-unit" in self.quirks,
             )
         except (NotEnoughCPUs, AccountingError) as error:
             raise AllocationError(str(error)) from None
@@ -169,7 +167,9 @@ class StaticCPUPolicy:
         size = _smallest_size([mask.bit_count() for mask in topology.numa.values()], count)
         available = by_node(((n, ((free | reusable) & mask).bit_count()) for n, mask in topology.numa.items()), count)
         family = Family(topology.numa_mask, (available,), topology.nodes_of_cpus(reusable) if reusable else 0)
-        return HintSet(size, (family,), also_preferred=self._socket_rule(size) if self.options.align_by_socket else None)
+        return HintSet(
+            size, (family,), also_preferred=self._socket_rule(size) if self.options.align_by_socket else None
+        )
 
     def _socket_rule(self, size: int) -> Callable[[int], bool]:
         """align-by-socket: hints that touch as few sockets as the smallest one needs are preferred as well."""
@@ -238,9 +238,7 @@ class StaticCPUPolicy:
         """Whether a pod that already has its bubble is complete (restart)."""
         own = self.state.containers.get(pod.uid, {})
         complete = all(container.name in own for container in pod.containers)
-        if "pod-level-restart" in self.quirks:
-            return complete and all(own[c.name].bit_count() == c.cpus for c in pod.containers)
-        return complete and bubble.bit_count() == pod.pod_cpus
+        return complete and bubble.bit_count() == pod.pod_cpus and "pod-level-restart" not in self.quirks
 
     def _partition(self, bubble: int, slices: list[Slice]) -> dict[str, int]:
         """Exclusive slices and the shared pool within the bubble, by container."""
@@ -293,4 +291,3 @@ def _running(values: list[int]) -> list[int]:
         total += value
         sums.append(total)
     return sums
-

@@ -31,23 +31,23 @@ def take_packed(
     *,
     spread: bool = False,
     prefer_uncore: bool = False,
-    half_free_cores: bool = False,
+    busy_too: bool = False,
 ) -> int:
     """The mask of ``needed`` CPUs out of ``free``. ``spread``: distribute-cpus-across-cores; ``prefer_uncore``:
-    prefer-align-cpus-by-uncorecache (ignored when spreading); ``half_free_cores`` imitates the quirk
-    ``half-free-core-taken-whole``. Raises :class:`NotEnoughCPUs`."""
+    prefer-align-cpus-by-uncorecache (ignored when spreading); ``busy_too`` imitates the quirk
+    ``busy-cpus-taken-with-whole-unit``. Raises :class:`NotEnoughCPUs`."""
     if needed <= 0:
         return 0
     if free.bit_count() < needed:
         raise NotEnoughCPUs(needed, free.bit_count())
-    accumulator = Accumulator(topology, free, needed)
-    if accumulator.needed == free.bit_count():
+    if free.bit_count() == needed and not busy_too:
         return free
-    accumulator.take_whole_outer_units()
+    accumulator = Accumulator(topology, free, needed)
+    accumulator.take_whole_outer_units(busy_too)
     if accumulator.needed and prefer_uncore and not spread:
         accumulator.take_uncore_caches()
     if accumulator.needed and not spread:
-        accumulator.take_whole_cores(half_free_cores)
+        accumulator.take_whole_cores(busy_too)
     if accumulator.needed:
         accumulator.take_single(spread)
     return accumulator.taken
@@ -121,7 +121,7 @@ class Accumulator:
                 if not self.needed:
                     return
 
-    def take_whole_outer_units(self) -> None:
+    def take_whole_outer_units(self, busy_too: bool = False) -> None:
         """Whole NUMA nodes and whole sockets, the larger kind first."""
         topology = self.topology
         for kind in ("numa", "socket") if topology.numa_first else ("socket", "numa"):
@@ -131,13 +131,13 @@ class Accumulator:
                 if self.needed >= min(cpus.bit_count() for cpus in topology.numa.values()):
                     self._take_whole(self.numa_order(), topology.numa, None)
             elif self.needed >= topology.cpus_per_socket:
-                self._take_whole(self.socket_order(), topology.sockets, topology.cpus_per_socket)
+                self._take_whole(self.socket_order(), topology.sockets, topology.cpus_per_socket, busy_too)
 
-    def take_whole_cores(self, half_free: bool = False) -> None:
+    def take_whole_cores(self, busy_too: bool = False) -> None:
         """Whole cores."""
         if self.needed >= self.topology.cpus_per_core:
             order, per_core = self.core_order(), self.topology.cpus_per_core
-            self._take_whole(order, self.topology.cores, per_core, busy_too=half_free)
+            self._take_whole(order, self.topology.cores, per_core, busy_too)
 
     def take_single(self, spread: bool) -> None:
         """Single CPUs: core by core, or (``spread``) by id within each socket."""

@@ -40,27 +40,21 @@ class DistributionBudget(Exception):
 
 
 def take_distributed(
-    topology: CPUTopology,
-    free: int,
-    needed: int,
-    group: int,
-    *,
-    spread: bool = False,
-    quirks: frozenset[str] = frozenset(),
+    topology: CPUTopology, free: int, needed: int, group: int, *, quirks: frozenset[str] = frozenset()
 ) -> int:
     """The mask of ``needed`` CPUs out of ``free``, evenly over NUMA nodes, in groups of ``group`` CPUs."""
     if needed <= 0:
         return 0
     if needed % group:
-        return take_packed(topology, free, needed, spread=spread)
+        return _packed(topology, free, needed, quirks)
     if free.bit_count() < needed:
         raise NotEnoughCPUs(needed, free.bit_count())
     search = _Search(topology, free, needed, group, quirks)
     found = search.run()
     if found is None:
-        return take_packed(topology, free, needed, spread=spread)
+        return _packed(topology, free, needed, quirks)
     nodes, remainder_nodes, each, remainder = found
-    return _carry_out(topology, free, (nodes, remainder_nodes), each, remainder, group, spread)
+    return _carry_out(topology, free, (nodes, remainder_nodes), each, remainder, group, quirks)
 
 
 def _carry_out(
@@ -70,12 +64,12 @@ def _carry_out(
     each: int,
     remainder: int,
     group: int,
-    spread: bool,
+    quirks: frozenset[str],
 ) -> int:
     taken = 0
     target = each * len(nodes[0]) + remainder
     for node in nodes[0]:
-        taken |= _take_or_none(topology, free & ~taken & topology.numa[node], each, spread)
+        taken |= _take_or_none(topology, free & ~taken & topology.numa[node], each, quirks)
     while remainder > 0:
         before = remainder
         for node in nodes[1]:
@@ -83,7 +77,7 @@ def _carry_out(
                 break
             here = free & ~taken & topology.numa[node]
             if here.bit_count() >= group:
-                taken |= _take_or_none(topology, here, group, spread)
+                taken |= _take_or_none(topology, here, group, quirks)
                 remainder -= group
         if remainder == before:
             break
@@ -93,10 +87,14 @@ def _carry_out(
     return taken
 
 
-def _take_or_none(topology: CPUTopology, free: int, needed: int, spread: bool) -> int:
+def _packed(topology: CPUTopology, free: int, needed: int, quirks: frozenset[str]) -> int:
+    return take_packed(topology, free, needed, busy_too="busy-cpus-taken-with-whole-unit" in quirks)
+
+
+def _take_or_none(topology: CPUTopology, free: int, needed: int, quirks: frozenset[str]) -> int:
     """Only a subset that an imitated defect changed can lack CPUs here; the sum is checked at the end."""
     try:
-        return take_packed(topology, free, needed, spread=spread)
+        return _packed(topology, free, needed, quirks)
     except NotEnoughCPUs:
         return 0
 

@@ -169,9 +169,7 @@ class DeviceManager:
         self._update_reusable(pod, container)
         return new
 
-    def _take(
-        self, pod: PodView, container: ContainerView, resource: str, count: int, nodes: int | None
-    ) -> list[str]:
+    def _take(self, pod: PodView, container: ContainerView, resource: str, count: int, nodes: int | None) -> list[str]:
         held = self.held(pod.uid, container.name).get(resource, ())
         healthy = self.healthy(resource)
         needed = count - len(held)

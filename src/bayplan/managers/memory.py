@@ -18,7 +18,7 @@ from bayplan.managers.hints import Budget, Family, HintSet, SearchBudget, by_nod
 from bayplan.managers.memory_state import MachineState, MemoryState, charge, free_in, group_conflict
 from bayplan.managers.pod_level import Slice, check_shared_pool
 from bayplan.managers.pod_view import ContainerView, PodView
-from bayplan.managers.provider import SEARCH_BUDGET, AllocationError, Hints
+from bayplan.managers.provider import CRASH, SEARCH_BUDGET, AllocationError, Hints
 
 Requests = Mapping[str, int]
 _STEPS = 200_000
@@ -60,7 +60,7 @@ class StaticMemoryPolicy:
             if not self._shared_pool_ok(pod):
                 return {name: HintSet(1) for name in requests}
             bubble = self.state.pods.get(pod.uid)
-            if bubble is not None:
+            if bubble is not None and "pod-level-restart" not in self.quirks:
                 return _recorded(bubble, requests)
         else:
             requests = pod.requested_memory("init-only-hugepages" in self.quirks)
@@ -86,16 +86,13 @@ class StaticMemoryPolicy:
         hints = self._hint_set(uid, requests)
         if not hints and "memory-no-hint-means-any" in self.quirks:
             return {}
-        return {name: hints for name in requests}
+        return dict.fromkeys(requests, hints)
 
     def _hint_set(self, uid: str, requests: Requests) -> HintSet:
         machine = self.state.machine
         unknown = [name for name in requests if not any(name in node.memory for node in machine.values())]
         if unknown and "absent-hugepages-crash" in self.quirks:
-            raise AllocationError(
-                f"the kubelet crashes here: memory type {unknown[0]} does not exist on this machine "
-                "(invalid memory address or nil pointer dereference)"
-            )
+            raise AllocationError("runtime error: invalid memory address or nil pointer dereference", CRASH)
         everything = sum(1 << node for node in machine)
         totals = tuple(
             by_node(((n, s.memory[name].allocatable) for n, s in machine.items() if name in s.memory), need)
@@ -111,7 +108,8 @@ class StaticMemoryPolicy:
         )
         unused = sum(1 << n for n, s in machine.items() if s.assignments == 0)
         explicit = {1 << n for n, s in machine.items() if len(s.cells) == 1}
-        explicit |= {sum(1 << n for n in s.cells) for s in machine.values() if len(s.cells) > 1}
+        groups = {sum(1 << n for n in s.cells) for s in machine.values() if len(s.cells) > 1}
+        explicit |= {mask for mask in groups if not group_conflict(machine, mask)}
         usable = [mask for mask in explicit if mask in fits and self._has_free(uid, mask, requests)]
         return HintSet(size, (Family(unused, totals + frees, least=2),), usable)
 
@@ -168,6 +166,8 @@ class StaticMemoryPolicy:
         return True
 
     def _bubble_kept(self, pod: PodView, bubble: tuple[MemoryBlock, ...]) -> bool:
+        if "pod-level-restart" in self.quirks:
+            return False
         own = self.state.containers.get(pod.uid, {})
         return all(c.name in own for c in pod.containers) and {b.type: b.size for b in bubble} == dict(pod.pod_memory)
 

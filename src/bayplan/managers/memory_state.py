@@ -186,7 +186,9 @@ def difference(expected: MachineState, actual: MachineState) -> str | None:
         if want.assignments != have.assignments:
             return f"NUMA node {node}: {have.assignments} assignments in the state, {want.assignments} follow from its blocks"
         if want.cells != have.cells:
-            return f"NUMA node {node}: group {list(have.cells)} in the state, {list(want.cells)} follows from its blocks"
+            return (
+                f"NUMA node {node}: group {list(have.cells)} in the state, {list(want.cells)} follows from its blocks"
+            )
         if set(want.memory) != set(have.memory):
             return f"NUMA node {node}: memory types {sorted(want.memory)} on the machine, {sorted(have.memory)} in the state"
         for name, table in want.memory.items():

@@ -152,7 +152,9 @@ class NodeManagers:
         view = compile_pod(pod, self.gates)
         self._pods[view.uid] = view
         self.collect()
-        trace = AdmissionRecord(self.config.topology_manager_policy, self.config.topology_manager_scope) if record else None
+        trace = (
+            AdmissionRecord(self.config.topology_manager_policy, self.config.topology_manager_scope) if record else None
+        )
         reason = message = ""
         try:
             self.admitter.admit(view, trace)
@@ -359,7 +361,9 @@ class NodeManagers:
         return {
             CPU_STATE_FILE: write_cpu(self.config.cpu_manager_policy, cpu.state if cpu else self._cpu_none, version),
             MEMORY_STATE_FILE: write_memory(
-                self.config.memory_manager_policy, memory.state if memory else MemoryState(), version if version > 2 else 1
+                self.config.memory_manager_policy,
+                memory.state if memory else MemoryState(),
+                version if version > 2 else 1,
             ),
         }
 

@@ -59,11 +59,11 @@ class PodView:
         return _peak([(c.kind, c.cpus) for c in self.containers])
 
     def requested_memory(self, drop_init_only: bool) -> dict[str, int]:
-        """The same for memory. ``drop_init_only``: types that only init containers request are forgotten, an upstream
-        defect (kubernetes#140816)."""
+        """The same for memory. ``drop_init_only``: types that only init containers (sidecars too) request are
+        forgotten, an upstream defect (kubernetes#140816)."""
         names = {name for c in self.containers for name in c.memory}
         if drop_init_only:
-            names = {name for c in self.containers if c.kind != "init" for name in c.memory}
+            names = {name for c in self.containers if c.kind == "app" for name in c.memory}
         return {n: _peak([(c.kind, c.memory.get(n, 0)) for c in self.containers]) for n in sorted(names)}
 
     def requested_devices(self) -> dict[str, int]:

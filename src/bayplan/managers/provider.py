@@ -14,6 +14,8 @@ SMT_ALIGNMENT = "SMTAlignmentError"
 EMPTY_SHARED_POOL = "EmptyPodSharedPoolError"
 TOPOLOGY_AFFINITY = "TopologyAffinityError"
 SEARCH_BUDGET = "SearchBudgetError"
+CRASH = "KubeletCrash"
+"""bayplan's own: the kubelet that is imitated ends with a run-time error here; the message is that error."""
 
 
 class AllocationError(Exception):

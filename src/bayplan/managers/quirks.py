@@ -50,9 +50,10 @@ TABLE: tuple[Quirk, ...] = (
         "full-pcpus-only: CPUs that an app container could reuse from its init container are not counted as free",
     ),
     Quirk(
-        "half-free-core-taken-whole",
+        "busy-cpus-taken-with-whole-unit",
         "isolation",
-        "on machines with offline threads a core with one free and one busy thread can be taken as a whole core",
+        "on machines with offline CPUs a core or socket with as many free CPUs as the average one has counts as free, and "
+        "is taken with its busy or reserved CPUs",
     ),
     Quirk(
         "pod-level-partition-leak",

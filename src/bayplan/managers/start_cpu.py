@@ -159,5 +159,7 @@ def _difference(state: CPUState, managed: int, known: int) -> str:
         parts.append(f"not in the state: {format_mask(added)}")
     if removed := known & ~managed:
         users = _holding(state, removed)
-        parts.append(f"not on the machine: {format_mask(removed)}" + (f" (used by {', '.join(users)})" if users else ""))
+        parts.append(
+            f"not on the machine: {format_mask(removed)}" + (f" (used by {', '.join(users)})" if users else "")
+        )
     return "; ".join(parts) + "; "

@@ -126,7 +126,10 @@ def node_reservation(machine: Machine, config: KubeletConfiguration) -> Reservat
         system["cpu"] = str(cpus.bit_count())
         kube.pop("cpu", None)
     totals: dict[str, Quantity] = {}
-    for stage, flag, amounts in (("kubeReserved", "--kube-reserved", kube), ("systemReserved", "--system-reserved", system)):
+    for stage, flag, amounts in (
+        ("kubeReserved", "--kube-reserved", kube),
+        ("systemReserved", "--system-reserved", system),
+    ):
         for name, raw in amounts.items():
             if name not in _RESERVABLE:
                 raise StartupError(stage, f'{flag} value failed to parse: cannot reserve "{name}" resource')
@@ -148,7 +151,9 @@ def _eviction(text: str, machine: Machine) -> Quantity:
         try:
             share = float(text[:-1])
         except ValueError:
-            raise StartupError("configValidation", f"evictionHard memory.available: invalid percentage {text}") from None
+            raise StartupError(
+                "configValidation", f"evictionHard memory.available: invalid percentage {text}"
+            ) from None
         return Quantity.of(int(memory_capacity(machine) * share / 100), BINARY_SI)
     return _parse(text, "configValidation", "evictionHard memory.available")
 
@@ -160,7 +165,9 @@ def memory_capacity(machine: Machine) -> int:
     return sum(node.memory_bytes for node in machine.numa_nodes)
 
 
-def reserved_memory(machine: Machine, config: KubeletConfiguration, reservation: Reservation) -> dict[int, dict[str, int]]:
+def reserved_memory(
+    machine: Machine, config: KubeletConfiguration, reservation: Reservation
+) -> dict[int, dict[str, int]]:
     """Bytes kept by NUMA node and type, once the sums agree with the node's reservation. Raises StartupError."""
     nodes = {node.id for node in machine.numa_nodes}
     totals: dict[str, Quantity] = {}
@@ -177,9 +184,7 @@ def reserved_memory(machine: Machine, config: KubeletConfiguration, reservation:
             quantity = Quantity.parse(raw)
             totals[name] = totals[name] + quantity if name in totals else quantity
             kept.setdefault(entry.numa_node, {})[name] = quantity.value()
-    wanted = {
-        name: q for name, q in reservation.quantities.items() if name == "memory" or name.startswith(_HUGEPAGES)
-    }
+    wanted = {name: q for name, q in reservation.quantities.items() if name == "memory" or name.startswith(_HUGEPAGES)}
     for name in sorted({*totals, *wanted}):
         have, want = totals.get(name, Quantity.of(0)), wanted.get(name, Quantity.of(0))
         if have != want:

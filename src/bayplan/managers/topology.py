@@ -56,10 +56,8 @@ class TopologyManager:
                     "topologyManager", "cannot discover NUMA topology: error getting NUMA distances from cadvisor"
                 )
             if "sparse-distances-crash" in quirks and max(self.node_ids) >= len(self.node_ids):
-                self.crash = (
-                    f"the kubelet crashes here: runtime error: index out of range [{max(self.node_ids)}] "
-                    f"with length {len(self.node_ids)} (prefer-closest-numa-nodes with non-contiguous NUMA node ids)"
-                )
+                highest, count = max(self.node_ids), len(self.node_ids)
+                self.crash = f"runtime error: index out of range [{highest}] with length {count}"
         if len(self.node_ids) > limit:
             raise StartupError(
                 "topologyManager",

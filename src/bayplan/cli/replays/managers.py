@@ -24,8 +24,10 @@ from bayplan.managers.assignment import (
     StartupError,
     TopologyHint,
 )
+from bayplan.managers.checkpoint_memory import MEMORY_STATE_FILE
 from bayplan.managers.node_managers import NodeManagers
 from bayplan.managers.pod_view import compile_pod
+from bayplan.managers.provider import CRASH
 from bayplan.managers.record import AdmissionRecord, hints_summary
 
 
@@ -83,7 +85,14 @@ class Player:
                 results.append(self._play(event))
                 if self.managers is None:
                     break
-        return {"startup": startup, "results": results, "stateFiles": self.files}
+        return {"startup": startup, "results": results, "stateFiles": _determined(self.files)}
+
+    def _store(self) -> None:
+        """What the kubelet would have written by now: files whose content has not changed stay as they are."""
+        assert self.managers is not None
+        for name, text in self.managers.state_files().items():
+            if name not in self.files or _content(text) != _content(self.files[name]):
+                self.files[name] = text
 
     def _configuration(self) -> KubeletConfiguration:
         config = decode_kubelet_configuration(self.config)
@@ -107,13 +116,12 @@ class Player:
         except StartupError as error:
             return {"ok": False, "stage": error.stage, "error": error.message}
         managers = self.managers
-        self.files = managers.state_files()
-        started: dict[str, Any] = {
-            "ok": True,
-            "defaultCPUSet": format_mask(managers.shared_mask()),
-            "reservedCPUs": format_mask(managers.reserved_mask()),
-            "allocatableCPUs": format_mask(managers.allocatable_mask()),
-        }
+        self._store()
+        started: dict[str, Any] = {"ok": True}
+        if managers.config.cpu_manager_policy != "none":
+            started["defaultCPUSet"] = format_mask(managers.shared_mask())
+            started["reservedCPUs"] = format_mask(managers.reserved_mask())
+            started["allocatableCPUs"] = format_mask(managers.allocatable_mask())
         reservation = {name: str(quantity) for name, quantity in sorted(managers.reservation.quantities.items())}
         if reservation:
             started["nodeReservation"] = reservation
@@ -158,7 +166,7 @@ class Player:
             result = self._reconcile()
         else:
             raise ValueError(f"events: unknown event {sorted(event)}")
-        self.files = managers.state_files()
+        self._store()
         return result
 
     def _admit(self, pod: Pod) -> dict[str, Any]:
@@ -166,6 +174,10 @@ class Player:
         assert managers is not None
         admission = managers.admit(pod, record=True, keep_rejected=True)
         self.pods[admission.uid] = pod
+        if admission.reason == CRASH:
+            managers.remove(admission.uid)
+            return {"event": "admit", "pod": admission.uid, "panic": admission.message}
+        self._store()
         result: dict[str, Any] = {
             "event": "admit",
             "pod": admission.uid,
@@ -202,7 +214,7 @@ class Player:
         if readmissions:
             result["readmissions"] = readmissions
         result["after"] = self._after()
-        self.files = managers.state_files()
+        self._store()
         return result
 
     def _reconcile(self) -> dict[str, Any]:
@@ -250,6 +262,23 @@ class Player:
             views = compile_pod(pod, managers.gates).containers
             containers = tuple(ContainerAssignment(v.name, v.kind, cpuset_mask=shared) for v in views)
         return _pod_parts(containers, managers.pod_cpus(uid), managers.pod_memory(uid), aligned=False)
+
+
+def _content(text: str) -> dict[str, Any]:
+    """What a state file says, apart from how it is protected."""
+    body = msgspec.json.decode(text)
+    return {key: body[key] for key in body if key not in ("checksum", "data", "dataChecksum")}
+
+
+def _determined(files: Mapping[str, str]) -> dict[str, str]:
+    """The files whose text is determined: the real kubelet writes the blocks of a container in random order, so a file
+    with several blocks in one list is left out."""
+    body = msgspec.json.decode(files.get(MEMORY_STATE_FILE, "{}"))
+    lists = [blocks for own in body.get("entries", {}).values() for blocks in own.values()]
+    lists += [own["memoryBlocks"] for own in body.get("podEntries", {}).values()]
+    if any(len(blocks) > 1 for blocks in lists):
+        return {name: text for name, text in files.items() if name != MEMORY_STATE_FILE}
+    return dict(files)
 
 
 def _pod_state(admission: Admission, aligned: bool) -> dict[str, Any]:
