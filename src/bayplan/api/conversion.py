@@ -47,7 +47,9 @@ def same_shape(one: Kind, other: Kind) -> bool:
     """True where the two versions of a kind differ in `apiVersion` only."""
     if one.group != other.group:
         return False
-    return one.group != "resource.k8s.io" or ("v1beta1" in (one.version, other.version)) == (one.version == other.version)
+    return one.group != "resource.k8s.io" or ("v1beta1" in (one.version, other.version)) == (
+        one.version == other.version
+    )
 
 
 def convert(obj: Object, source: Kind, target: Kind) -> Object:

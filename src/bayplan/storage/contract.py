@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+import builtins
 from abc import ABC, abstractmethod
 from collections.abc import Hashable
 from typing import Any, Literal
@@ -199,6 +200,14 @@ class Store(ABC):
         """The newest record of a key, or None."""
 
     @abstractmethod
+    def peek(self, key: str) -> Record | None:
+        """The newest record of a key that this process has seen, without waiting."""
+
+    @abstractmethod
+    def snapshot(self, prefix: str) -> builtins.list[Record]:
+        """The newest records under a prefix that this process has seen, in key order, without waiting."""
+
+    @abstractmethod
     async def list(self, prefix: str, limit: int = 0, start_key: str = "", revision: int = 0) -> Listing:
         """Records whose key begins with `prefix`, in key order.
 
@@ -229,6 +238,10 @@ class Store(ABC):
     @abstractmethod
     async def current_revision(self) -> int:
         """The revision of the newest visible write; 0 for a store that never had one."""
+
+    @abstractmethod
+    def newest_revision(self) -> int:
+        """The newest revision that this process has seen, without waiting."""
 
     @abstractmethod
     def compacted_revision(self) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import builtins
+
 from bayplan.storage.contract import Conflict, Event, Exists, Listing, NotFound, Record, Store, Unavailable, Watch
 from bayplan.storage.history import MAX_BYTES, MAX_EVENTS, History
 
@@ -17,6 +19,12 @@ class MemoryStore(Store):
 
     async def get(self, key: str) -> Record | None:
         return self._history.get(key)
+
+    def peek(self, key: str) -> Record | None:
+        return self._history.get(key)
+
+    def snapshot(self, prefix: str) -> builtins.list[Record]:
+        return self._history.list(prefix).records
 
     async def list(self, prefix: str, limit: int = 0, start_key: str = "", revision: int = 0) -> Listing:
         return self._history.list(prefix, limit, start_key, revision)
@@ -46,6 +54,9 @@ class MemoryStore(Store):
         self._history.compact(revision)
 
     async def current_revision(self) -> int:
+        return self._history.revision
+
+    def newest_revision(self) -> int:
         return self._history.revision
 
     def compacted_revision(self) -> int:

@@ -75,6 +75,12 @@ class SQLiteStore(Store):
     async def get(self, key: str) -> Record | None:
         return self._history.get(key)
 
+    def peek(self, key: str) -> Record | None:
+        return self._history.get(key)
+
+    def snapshot(self, prefix: str) -> builtins.list[Record]:
+        return self._history.list(prefix).records
+
     async def list(self, prefix: str, limit: int = 0, start_key: str = "", revision: int = 0) -> Listing:
         return self._history.list(prefix, limit, start_key, revision)
 
@@ -82,6 +88,9 @@ class SQLiteStore(Store):
         return self._history.watch(prefix, from_revision)
 
     async def current_revision(self) -> int:
+        return self._history.revision
+
+    def newest_revision(self) -> int:
         return self._history.revision
 
     def compacted_revision(self) -> int:

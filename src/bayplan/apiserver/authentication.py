@@ -1,0 +1,121 @@
+"""Who asks: bearer tokens (static ones, service accounts'), client certificates, anonymous; and impersonation headers."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import unquote
+
+from bayplan.apiserver.errors import unauthorized
+
+__all__ = ["ADMIN", "ANONYMOUS", "AUTHENTICATED", "MASTERS", "Authenticator", "UserInfo", "impersonated"]
+
+MASTERS = "system:masters"
+AUTHENTICATED = "system:authenticated"
+UNAUTHENTICATED = "system:unauthenticated"
+SERVICE_ACCOUNT_PREFIX = "system:serviceaccount:"
+NODE_NAME_EXTRA = "authentication.kubernetes.io/node-name"
+
+
+@dataclass(frozen=True)
+class UserInfo:
+    """An authenticated user: `extra` holds what the credential says beside the name, such as the node of a pod's token."""
+
+    name: str
+    groups: tuple[str, ...] = ()
+    uid: str = ""
+    extra: tuple[tuple[str, tuple[str, ...]], ...] = ()
+
+    def extra_value(self, key: str) -> str:
+        """The single value of an extra field; "" if there is none or more than one."""
+        for name, values in self.extra:
+            if name == key and len(values) == 1:
+                return values[0]
+        return ""
+
+    @property
+    def node(self) -> str:
+        """The node that the credential is bound to: of a pod-bound service account token, or the node's own name."""
+        return self.extra_value(NODE_NAME_EXTRA)
+
+    def document(self) -> dict[str, Any]:
+        """The UserInfo object of the authentication API."""
+        found: dict[str, Any] = {"username": self.name}
+        if self.uid:
+            found["uid"] = self.uid
+        if self.groups:
+            found["groups"] = list(self.groups)
+        if self.extra:
+            found["extra"] = {key: list(values) for key, values in self.extra}
+        return found
+
+
+ANONYMOUS = UserInfo("system:anonymous", (UNAUTHENTICATED,))
+ADMIN = UserInfo("kubernetes-admin", (MASTERS, AUTHENTICATED))
+
+
+@dataclass
+class Authenticator:
+    """Static tokens, a check for service account tokens, and certificates that the TLS layer has verified."""
+
+    tokens: dict[str, UserInfo] = field(default_factory=dict)
+    service_account: Callable[[str], UserInfo | None] | None = None
+    anonymous: bool = True
+
+    def issue(self, name: str, groups: tuple[str, ...] = ()) -> str:
+        """A new static token for a user, for components in this process."""
+        token = secrets.token_urlsafe(24)
+        self.tokens[token] = UserInfo(name, (*groups, AUTHENTICATED))
+        return token
+
+    def authenticate(self, headers: Mapping[str, str], peer: UserInfo | None) -> UserInfo:
+        """The user of a request; 401 for a credential that is not known."""
+        header = headers.get("Authorization")
+        if header:
+            scheme, _, token = header.partition(" ")
+            if scheme.lower() != "bearer":
+                raise unauthorized()
+            found = self.tokens.get(token.strip())
+            if found is None and self.service_account is not None:
+                found = self.service_account(token.strip())
+            if found is None:
+                raise unauthorized()
+            return found
+        if peer is not None:
+            return peer
+        if not self.anonymous:
+            raise unauthorized()
+        return ANONYMOUS
+
+
+def impersonated(headers: Mapping[str, str]) -> UserInfo | None:
+    """The user that the request asks to act as, or None. (Whether it may is for the authorizer.)"""
+    name = headers.get("Impersonate-User")
+    if not name:
+        return None
+    groups = _all(headers, "Impersonate-Group")
+    extra: dict[str, list[str]] = {}
+    for key in dict.fromkeys(headers):
+        if key.lower().startswith("impersonate-extra-"):
+            extra.setdefault(unquote(key[18:]).lower(), []).extend(_all(headers, key))
+    if not groups and name.startswith(SERVICE_ACCOUNT_PREFIX):
+        namespace = name.removeprefix(SERVICE_ACCOUNT_PREFIX).partition(":")[0]
+        groups = ["system:serviceaccounts", f"system:serviceaccounts:{namespace}"]
+    if name != ANONYMOUS.name and AUTHENTICATED not in groups:
+        groups.append(AUTHENTICATED)
+    return UserInfo(
+        name,
+        tuple(groups),
+        headers.get("Impersonate-Uid", ""),
+        tuple((key, tuple(values)) for key, values in extra.items()),
+    )
+
+
+def _all(headers: Mapping[str, str], name: str) -> list[str]:
+    getall = getattr(headers, "getall", None)
+    if getall is not None:
+        return list(getall(name, ()))
+    value = headers.get(name)
+    return [value] if value else []

@@ -1,0 +1,305 @@
+"""Sets of fields in the form of `fieldsV1`, and what they are computed from.
+
+A set is a tree of dicts. Keys: `f:<field>` a field or map key, `k:{...}` an item of a keyed list, `v:<json>` an item of a
+set, `.` the node itself. A node without children is a member; one with children is a member only if it has `.`.
+
+Which lists have keys, and which are sets, is what the schema says; all other lists are atomic, so are the few types in
+`ATOMIC`. Fields that the server alone sets are nobody's (`SYSTEM_FIELDS`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from bayplan.api.schema import Field, schema
+
+__all__ = ["ATOMIC", "Set", "changes", "difference", "intersection", "is_member", "item_key", "of_object", "union"]
+
+Object = dict[str, Any]
+Set = dict[str, Any]
+
+SELF = "."
+
+ATOMIC = frozenset(
+    {
+        "io.k8s.api.core.v1.NodeSelector",
+        "io.k8s.api.core.v1.NodeSelectorTerm",
+        "io.k8s.api.core.v1.ObjectReference",
+        "io.k8s.api.core.v1.LocalObjectReference",
+        "io.k8s.api.core.v1.TypedLocalObjectReference",
+        "io.k8s.api.core.v1.SecretKeySelector",
+        "io.k8s.api.core.v1.ConfigMapKeySelector",
+        "io.k8s.api.core.v1.ObjectFieldSelector",
+        "io.k8s.api.core.v1.ResourceFieldSelector",
+        "io.k8s.apimachinery.pkg.apis.meta.v1.LabelSelector",
+        "io.k8s.apimachinery.pkg.apis.meta.v1.OwnerReference",
+        "io.k8s.api.rbac.v1.RoleRef",
+        "io.k8s.api.rbac.v1.Subject",
+    }
+)
+"""Struct types that change hands as a whole."""
+
+ATOMIC_MAPS = frozenset({("io.k8s.api.core.v1.PodSpec", "nodeSelector")})
+
+SYSTEM_FIELDS = frozenset(
+    {"name", "namespace", "creationTimestamp", "selfLink", "uid", "generation", "managedFields", "resourceVersion"}
+)
+
+_encode = msgspec.json.Encoder(order="sorted").encode
+
+
+# -- algebra ----------------------------------------------------------------------------------------------------
+
+
+def is_member(node: Set) -> bool:
+    """Whether the node itself belongs to the set."""
+    return not node or SELF in node
+
+
+def union(one: Set, other: Set) -> Set:
+    """Every member of either set."""
+    if not one or not other:
+        return other or one
+    merged = dict(one)
+    for key, node in other.items():
+        mine = merged.get(key)
+        merged[key] = node if mine is None else _join(mine, node)
+    return merged
+
+
+def _join(one: Set, other: Set) -> Set:
+    if one == other:
+        return one
+    joined = union(one, other)
+    if joined and (is_member(one) or is_member(other)):
+        joined = {SELF: {}, **joined}
+    return joined
+
+
+def difference(one: Set, other: Set) -> Set:
+    """The members of `one` that are not members of `other`."""
+    if not one or not other:
+        return one
+    rest: Set = {}
+    for key, node in one.items():
+        theirs = other.get(key)
+        if theirs is None:
+            rest[key] = node
+        elif key != SELF and (left := _subtract(node, theirs)) is not None:
+            rest[key] = left
+    return rest
+
+
+def _subtract(node: Set, theirs: Set) -> Set | None:
+    """A node without their members; None if nothing is left."""
+    member = is_member(node) and not is_member(theirs)
+    children = difference(
+        {key: child for key, child in node.items() if key != SELF}, {k: c for k, c in theirs.items() if k != SELF}
+    )
+    if not children:
+        return {} if member else None
+    return {SELF: {}, **children} if member else children
+
+
+def intersection(one: Set, other: Set) -> Set:
+    """The members of both sets."""
+    both: Set = {}
+    for key, node in one.items():
+        theirs = other.get(key)
+        if theirs is None or key == SELF:
+            continue
+        member = is_member(node) and is_member(theirs)
+        children = intersection(node, theirs)
+        if member:
+            both[key] = {SELF: {}, **children} if children else {}
+        elif children:
+            both[key] = children
+    return both
+
+
+# -- from objects -----------------------------------------------------------------------------------------------
+
+
+def item_key(field: Field, item: Any) -> str | None:
+    """How an item of a list is named in a set; None where the list is atomic."""
+    if field.list_type == "map" and field.list_map_keys:
+        if not isinstance(item, dict):
+            return None
+        keys = {key: item.get(key, _DEFAULT_KEYS.get(key)) for key in field.list_map_keys}
+        return "k:" + _encode({k: v for k, v in keys.items() if v is not None}).decode()
+    if field.list_type == "set":
+        return "v:" + _encode(item).decode()
+    return None
+
+
+_DEFAULT_KEYS = {"protocol": "TCP"}
+
+
+def of_object(type_name: str, obj: Object, containers: bool = True) -> Set:
+    """All fields of an object. `containers`: maps, keyed lists and optional structs are members themselves."""
+    fields: Set = {}
+    for key, value in obj.items():
+        if key in ("kind", "apiVersion"):
+            continue
+        field = schema(type_name).fields.get(key)
+        if field is None:
+            continue
+        if key == "metadata":
+            value = {k: v for k, v in value.items() if k not in SYSTEM_FIELDS}
+            node = _struct("io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta", value, containers)
+            if node:
+                fields["f:metadata"] = node
+        elif (below := _field(type_name, field, value, containers, top=True)) is not None:
+            fields["f:" + key] = below
+    return fields
+
+
+def _struct(type_name: str, value: Object, containers: bool) -> Set:
+    found: Set = {}
+    known = schema(type_name).fields
+    for key, item in value.items():
+        field = known.get(key)
+        if field is not None and (node := _field(type_name, field, item, containers)) is not None:
+            found["f:" + key] = node
+    return found
+
+
+def _field(owner: str, field: Field, value: Any, containers: bool, top: bool = False) -> Set | None:
+    """The node of one field; None where nothing is to be owned."""
+    type_ = field.type
+    if value is None:
+        return {}
+    if type_.startswith("ref:"):
+        inner = type_[4:]
+        if inner in ATOMIC or not isinstance(value, dict):
+            return {}
+        children = _struct(inner, value, containers)
+        if not children:
+            return None if top and value else {}
+        return {SELF: {}, **children} if containers and not top and not field.required else children
+    if type_.startswith("{}") and isinstance(value, dict) and (owner, field.name) not in ATOMIC_MAPS:
+        children = {"f:" + key: _map_value(type_[2:], item, containers) for key, item in value.items()}
+        return {SELF: {}, **children} if children and containers else children
+    if type_.startswith("[]") and isinstance(value, list) and field.list_type in ("map", "set"):
+        children = {}
+        for item in value:
+            key = item_key(field, item)
+            if key is None:
+                return {}
+            children[key] = _list_item(type_[2:], item, containers)
+        return {SELF: {}, **children} if children and containers else children
+    return {}
+
+
+def _map_value(type_: str, value: Any, containers: bool) -> Set:
+    if type_.startswith("ref:") and isinstance(value, dict) and type_[4:] not in ATOMIC:
+        children = _struct(type_[4:], value, containers)
+        return {SELF: {}, **children} if children else {}
+    return {}
+
+
+def _list_item(type_: str, value: Any, containers: bool) -> Set:
+    if type_.startswith("ref:") and isinstance(value, dict) and type_[4:] not in ATOMIC:
+        children = _struct(type_[4:], value, containers)
+        return {SELF: {}, **children} if children else {}
+    return {}
+
+
+# -- what changed -----------------------------------------------------------------------------------------------
+
+
+def changes(type_name: str, old: Object, new: Object) -> tuple[Set, Set]:
+    """The fields that were added or changed, and those that were removed. Equal parts are not looked into."""
+    changed: Set = {}
+    removed: Set = {}
+    known = schema(type_name).fields
+    for key in {**old, **new}:
+        if key in ("kind", "apiVersion"):
+            continue
+        before, after = old.get(key), new.get(key)
+        if key == "metadata":
+            before = {k: v for k, v in (before or {}).items() if k not in SYSTEM_FIELDS}
+            after = {k: v for k, v in (after or {}).items() if k not in SYSTEM_FIELDS}
+        field = known.get(key)
+        if field is not None and before != after:
+            _changed_field(type_name, field, before, after, changed, removed, True)
+    return changed, removed
+
+
+def _changed_field(owner: str, field: Field, old: Any, new: Any, changed: Set, removed: Set, top: bool = False) -> None:
+    name = "f:" + field.name
+    type_ = field.type
+    if type_.startswith("ref:") and type_[4:] not in ATOMIC and isinstance(old, dict) and isinstance(new, dict):
+        _descend(name, changed, removed, lambda c, r: _changed_struct(type_[4:], old, new, c, r))
+    elif (
+        type_.startswith("{}")
+        and isinstance(old, dict)
+        and isinstance(new, dict)
+        and (owner, field.name) not in ATOMIC_MAPS
+    ):
+        _descend(name, changed, removed, lambda c, r: _changed_map(type_[2:], old, new, c, r))
+    elif field.list_type in ("map", "set") and isinstance(old, list) and isinstance(new, list):
+        _descend(name, changed, removed, lambda c, r: _changed_list(field, old, new, c, r))
+    else:
+        if old is not None and (node := _field(owner, field, old, True, top)) is not None:
+            removed[name] = node
+        if new is not None and (node := _field(owner, field, new, True, top)) is not None:
+            changed[name] = node
+            if name in removed:
+                left = _subtract(removed[name], node)
+                if left is None:
+                    del removed[name]
+                else:
+                    removed[name] = left
+
+
+def _descend(name: str, changed: Set, removed: Set, inner: Any) -> None:
+    below: Set = {}
+    gone: Set = {}
+    inner(below, gone)
+    if below:
+        changed[name] = below
+    if gone:
+        removed[name] = gone
+
+
+def _changed_struct(type_name: str, old: Object, new: Object, changed: Set, removed: Set) -> None:
+    for key, field in schema(type_name).fields.items():
+        before, after = old.get(key), new.get(key)
+        if before != after:
+            _changed_field(type_name, field, before, after, changed, removed)
+
+
+def _changed_map(type_: str, old: Object, new: Object, changed: Set, removed: Set) -> None:
+    for key in {**old, **new}:
+        if key not in new:
+            removed["f:" + key] = _map_value(type_, old[key], True)
+        elif key not in old:
+            changed["f:" + key] = _map_value(type_, new[key], True)
+        elif old[key] != new[key]:
+            _changed_item("f:" + key, type_, old[key], new[key], changed, removed)
+
+
+def _changed_list(field: Field, old: list[Any], new: list[Any], changed: Set, removed: Set) -> None:
+    before = {item_key(field, item): item for item in old}
+    after = {item_key(field, item): item for item in new}
+    inner = field.type[2:]
+    for key, item in before.items():
+        if key is not None and key not in after:
+            removed[key] = _list_item(inner, item, True)
+    for key, item in after.items():
+        if key is None:
+            continue
+        if key not in before:
+            changed[key] = _list_item(inner, item, True)
+        elif before[key] != item:
+            _changed_item(key, inner, before[key], item, changed, removed)
+
+
+def _changed_item(key: str, type_: str, old: Any, new: Any, changed: Set, removed: Set) -> None:
+    if type_.startswith("ref:") and type_[4:] not in ATOMIC and isinstance(old, dict) and isinstance(new, dict):
+        _descend(key, changed, removed, lambda c, r: _changed_struct(type_[4:], old, new, c, r))
+    else:
+        changed[key] = {}

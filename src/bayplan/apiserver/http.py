@@ -1,0 +1,121 @@
+"""HTTP and TLS around `APIServer.handle`: aiohttp's low-level server, one handler, no routing.
+
+A watch is a chunked response. A client that does not read is given `SEND_TIMEOUT` seconds per chunk, then dropped; one
+that goes away ends its handler at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ssl
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import parse_qsl, unquote
+
+from aiohttp import web
+from aiohttp.web_exceptions import HTTPRequestEntityTooLarge
+
+from bayplan.apiserver.authentication import AUTHENTICATED, UserInfo
+from bayplan.apiserver.errors import too_large
+from bayplan.apiserver.response import Response
+from bayplan.apiserver.server import MAX_BODY, APIServer
+
+__all__ = ["Listener"]
+
+SEND_TIMEOUT = 60.0
+SHUTDOWN_SECONDS = 5.0
+NO_QUERY: Mapping[str, str] = {}
+
+
+class Listener:
+    """Carries one `APIServer` over HTTP. `start` binds, `stop` lets requests finish and closes."""
+
+    def __init__(self, api: APIServer) -> None:
+        self._api = api
+        self._server: web.Server | None = None
+        self._sockets: asyncio.Server | None = None
+
+    async def start(self, host: str, port: int, tls: ssl.SSLContext | None) -> int:
+        """Listen; returns the port (a free one where 0 was asked). Raises OSError for one that is taken."""
+        loop = asyncio.get_running_loop()
+        self._server = web.Server(
+            self._handle,
+            request_factory=self._request,
+            handler_cancellation=True,
+            access_log=None,
+            keepalive_timeout=300,
+        )
+        self._sockets = await loop.create_server(self._server, host, port, ssl=tls, backlog=1024, reuse_address=True)
+        found: int = self._sockets.sockets[0].getsockname()[1]
+        return found
+
+    async def stop(self) -> None:
+        """End watches, let other requests finish (a few seconds), close connections."""
+        await self._api.stop()
+        if self._sockets is not None:
+            self._sockets.close()
+        if self._server is not None:
+            await self._server.shutdown(SHUTDOWN_SECONDS)
+        if self._sockets is not None:
+            await self._sockets.wait_closed()
+
+    def _request(self, message: Any, payload: Any, protocol: Any, writer: Any, task: Any) -> web.BaseRequest:
+        return web.BaseRequest(
+            message, payload, protocol, writer, task, asyncio.get_running_loop(), client_max_size=MAX_BODY
+        )
+
+    async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        path, _, text = request.raw_path.partition("?")
+        query = dict(parse_qsl(text, keep_blank_values=True)) if text else NO_QUERY
+        try:
+            body = await request.read() if request.body_exists else b""
+        except HTTPRequestEntityTooLarge:
+            return _whole(too_large(MAX_BODY).response())
+        headers = request.headers
+        peer = _peer(request) if "Authorization" not in headers else None
+        response = await self._api.handle(request.method, path, query, headers, body, peer)
+        if response.stream is None:
+            return _whole(response)
+        return await self._send_stream(request, response)
+
+    async def _send_stream(self, request: web.BaseRequest, response: Response) -> web.StreamResponse:
+        stream = response.stream
+        assert stream is not None
+        answer = web.StreamResponse(status=response.status, headers={"Content-Type": response.content_type})
+        answer.enable_chunked_encoding()
+        with contextlib.suppress(ConnectionError, TimeoutError):
+            await answer.prepare(request)
+            async with contextlib.aclosing(stream) as chunks:  # type: ignore[type-var]
+                async for chunk in chunks:
+                    async with asyncio.timeout(SEND_TIMEOUT):
+                        await answer.write(chunk)
+        with contextlib.suppress(ConnectionError):
+            await answer.write_eof()
+        return answer
+
+
+def _whole(response: Response) -> web.Response:
+    headers = {"Content-Type": response.content_type}
+    if response.headers:
+        headers.update(response.headers)
+    answer = web.Response(body=response.body, status=response.status, headers=headers)
+    for text in response.warnings or ():
+        quoted = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", " ").replace("\r", " ")
+        answer.headers.add("Warning", f'299 - "{quoted}"')
+    return answer
+
+
+def _peer(request: web.BaseRequest) -> UserInfo | None:
+    """The user of the client certificate: CN is the name, each O a group. None without one."""
+    certificate = request.get_extra_info("peercert")
+    if not certificate:
+        return None
+    name, groups = "", []
+    for part in certificate.get("subject", ()):
+        for key, value in part:
+            if key == "commonName":
+                name = unquote(value)
+            elif key == "organizationName":
+                groups.append(value)
+    return UserInfo(name, (*groups, AUTHENTICATED)) if name else None

@@ -1,0 +1,184 @@
+"""get and list: current or as of a revision, in pages, selected, as objects or as a Table."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import msgspec
+
+from bayplan.apiserver.call import Call
+from bayplan.apiserver.encoding import list_body, object_bytes
+from bayplan.apiserver.errors import (
+    StatusError,
+    bad_request,
+    expired,
+    not_found,
+    too_large_resource_version,
+)
+from bayplan.apiserver.managed import expand_managed_fields
+from bayplan.apiserver.response import JSON, Response
+from bayplan.apiserver.selectors import Selection, selection
+from bayplan.apiserver.tables import table_wanted, tabulate
+from bayplan.storage.contract import Compacted, FutureRevision, Listing, Record, Store
+
+__all__ = ["ListOptions", "get", "list_objects", "list_options", "too_old"]
+
+EXACT = "Exact"
+NOT_OLDER_THAN = "NotOlderThan"
+SCAN = 500
+"""With a selector and a limit, so many records are read at a time until the page is full."""
+
+
+class ListOptions:
+    """The checked parameters of a list."""
+
+    __slots__ = ("at", "limit", "match", "minimum", "revision", "selection", "start")
+
+    def __init__(self) -> None:
+        self.limit = 0
+        self.start = ""
+        self.at = 0
+        self.minimum = 0
+        self.match = ""
+        self.selection: Selection | None = None
+        self.revision = ""
+
+
+def list_options(call: Call) -> ListOptions:
+    """The parameters of a list; 400 for contradictory ones."""
+    query = call.query
+    options = ListOptions()
+    options.selection = selection(call.resource.kind, query.get("labelSelector", ""), query.get("fieldSelector", ""))
+    options.limit = call.integer("limit")
+    options.revision = query.get("resourceVersion", "")
+    options.match = query.get("resourceVersionMatch", "")
+    token = query.get("continue", "")
+    revision = _revision(options.revision)
+    if options.match:
+        if options.match not in (EXACT, NOT_OLDER_THAN):
+            raise bad_request(
+                f'resourceVersionMatch: Unsupported value: "{options.match}": supported values: "Exact", "NotOlderThan"'
+            )
+        if token:
+            raise bad_request(
+                "resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden when continue is provided"
+            )
+        if not options.revision:
+            raise bad_request(
+                "resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden unless resourceVersion is provided"
+            )
+        if options.match == EXACT and not revision:
+            raise bad_request(
+                'resourceVersionMatch: Forbidden: resourceVersionMatch "exact" is forbidden for resourceVersion "0"'
+            )
+    if token:
+        if options.revision and options.revision != "0":
+            raise bad_request("specifying resource version is not allowed when using continue")
+        options.at, options.start = _read_token(token, call)
+    elif options.match == EXACT or (revision and options.limit and not options.match):
+        options.at = revision
+    else:
+        options.minimum = revision
+    return options
+
+
+def _revision(text: str) -> int:
+    if not text:
+        return 0
+    if not (text.isascii() and text.isdigit()) or len(text) > 18:
+        raise bad_request(
+            f'resourceVersion: Invalid value: "{text}": must be a number, as an answer of this server gave it'
+        )
+    return int(text)
+
+
+def _token(revision: int, start: str) -> str:
+    text = msgspec.json.encode({"v": "meta.k8s.io/v1", "rv": revision, "start": start})
+    return base64.urlsafe_b64encode(text).decode().rstrip("=")
+
+
+def _read_token(token: str, call: Call) -> tuple[int, str]:
+    try:
+        data: dict[str, Any] = msgspec.json.decode(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)))
+        revision, start = data["rv"], data["start"]
+        if not isinstance(revision, int) or not isinstance(start, str) or not start.startswith("/"):
+            raise ValueError
+    except (ValueError, KeyError, TypeError):
+        raise bad_request("continue key is not valid: use one from the previous answer of this list") from None
+    prefix = call.resource.list_prefix(call.target.namespace)
+    return revision, prefix + start[1:]
+
+
+async def get(store: Store, call: Call) -> Response:
+    """One object. (A resourceVersion parameter is a minimum, which the newest state always satisfies.)"""
+    record = await store.get(call.key)
+    if record is None:
+        raise not_found(call.resource.kind, call.target.name)
+    wanted = _revision(call.query.get("resourceVersion", ""))
+    current = await store.current_revision() if wanted else 0
+    if wanted > current:
+        raise too_large_resource_version(wanted, current)
+    columns = table_wanted(call.accept)
+    if columns:
+        return tabulate(call, columns, [record], record.revision)
+    value = expand_managed_fields(call.resource, record.value)
+    return Response(200, object_bytes(call.resource, value, record.revision), JSON)
+
+
+async def list_objects(store: Store, call: Call) -> Response:
+    """A list of objects, possibly one page of it."""
+    options = list_options(call)
+    current = await store.current_revision()
+    if options.minimum > current:
+        raise too_large_resource_version(options.minimum, current)
+    prefix = call.resource.list_prefix(call.target.namespace)
+    try:
+        listing = await _read(store, prefix, options)
+    except Compacted:
+        raise too_old(options.at, bool(call.query.get("continue"))) from None
+    except FutureRevision as error:
+        raise too_large_resource_version(options.at, error.revision) from None
+    records = listing.records
+    next_page = ""
+    if listing.more and records:
+        next_page = _token(listing.revision, "/" + records[-1].key[len(prefix) :] + "\0")
+    remaining = listing.remaining if options.selection is None else 0
+    columns = table_wanted(call.accept)
+    if columns:
+        return tabulate(call, columns, records, listing.revision, next_page, remaining)
+    return Response(200, list_body(call.resource, records, listing.revision, next_page, remaining), JSON)
+
+
+async def _read(store: Store, prefix: str, options: ListOptions) -> Listing:
+    chosen = options.selection
+    if chosen is None:
+        return await store.list(prefix, options.limit, options.start, options.at)
+    if not options.limit:
+        listing = await store.list(prefix, 0, options.start, options.at)
+        listing.records = [r for r in listing.records if chosen.matches(r)]
+        return listing
+    found: list[Record] = []
+    start, at = options.start, options.at
+    while True:
+        listing = await store.list(prefix, SCAN, start, at)
+        at = listing.revision
+        for index, record in enumerate(listing.records):
+            if chosen.matches(record):
+                found.append(record)
+                if len(found) == options.limit:
+                    more = listing.more or index + 1 < len(listing.records)
+                    return Listing(found, at, more)
+        if not listing.more:
+            return Listing(found, at, False)
+        start = listing.records[-1].key + "\0"
+
+
+def too_old(revision: int, continued: bool = False) -> StatusError:
+    """410: what a client that asks for forgotten history is told."""
+    if continued:
+        return expired(
+            "The provided continue parameter is too old to display a consistent list result. "
+            "You must start a new list without the continue parameter."
+        )
+    return expired(f"The resourceVersion for the provided list is too old: {revision}")

@@ -1,0 +1,190 @@
+"""watch: a stream of events from a revision, with bookmarks, selected, as objects or as Tables.
+
+Without `resourceVersion` (or with "0") the objects that exist are sent first, as ADDED. With `sendInitialEvents` (the
+streaming list) a bookmark annotated `k8s.io/initial-events-end` follows them. A selector makes a change look like what it
+is for the watcher: an object that begins to match is ADDED, one that ceases to match is DELETED.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator
+
+import msgspec
+
+from bayplan.apiserver.call import Call
+from bayplan.apiserver.encoding import FrameCache, object_bytes
+from bayplan.apiserver.errors import bad_request, expired, gone_watch_event, too_large_resource_version
+from bayplan.apiserver.reads import NOT_OLDER_THAN, list_options
+from bayplan.apiserver.response import JSON, Response
+from bayplan.apiserver.selectors import Selection, selection
+from bayplan.apiserver.tables import ColumnsWanted, table_frame, table_wanted
+from bayplan.storage.contract import Compacted, Event, Record, Store, Watch
+
+__all__ = ["BOOKMARK_INTERVAL", "watch"]
+
+BOOKMARK_INTERVAL = 60.0
+DEFAULT_TIMEOUT = 1800.0
+BATCH_BYTES = 64 << 10
+INITIAL_EVENTS_END = b'"annotations":{"k8s.io/initial-events-end":"true"},'
+
+TYPES = {"create": b"ADDED", "update": b"MODIFIED", "delete": b"DELETED"}
+
+_encode = msgspec.json.Encoder().encode
+
+
+async def watch(store: Store, frames: FrameCache, call: Call, stopping: asyncio.Event) -> Response:
+    """The response of a watch request; errors that are known now are raised, later ones end the stream."""
+    options = list_options(call)
+    initial, bookmark_after = _initial(call, options.revision, options.match)
+    revision = int(options.revision or 0)
+    chosen = options.selection
+    if call.target.name:
+        chosen = selection(call.resource.kind, "", f"metadata.name={call.target.name}")
+    prefix = call.resource.list_prefix(call.target.namespace)
+    records: list[Record] = []
+    if initial:
+        listing = await store.list(prefix)
+        if revision > listing.revision:
+            raise too_large_resource_version(revision, listing.revision)
+        records = listing.records if chosen is None else [r for r in listing.records if chosen.matches(r)]
+        revision = listing.revision
+    elif not revision:
+        revision = await store.current_revision()
+    try:
+        feed = store.watch(prefix, revision)
+    except Compacted as error:
+        oldest = error.revision
+        gone = expired(f"too old resource version: {revision} ({oldest})")
+        return Response(200, content_type=JSON, stream=_one(_encode(gone_watch_event(gone)) + b"\n"))
+    seconds = call.integer("timeoutSeconds") or random.uniform(DEFAULT_TIMEOUT, 2 * DEFAULT_TIMEOUT)
+    stream = _Stream(call, feed, frames, chosen, table_wanted(call.accept), seconds, stopping)
+    return Response(200, content_type=JSON, stream=stream.run(records, bookmark_after, revision))
+
+
+def _initial(call: Call, revision: str, match: str) -> tuple[bool, bool]:
+    """Whether existing objects come first, and whether a bookmark ends them."""
+    wanted = call.query.get("sendInitialEvents")
+    if wanted is None or wanted == "":
+        if match:
+            raise bad_request(
+                "resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"
+            )
+        return revision in ("", "0"), False
+    if match != NOT_OLDER_THAN:
+        raise bad_request(
+            "sendInitialEvents: Forbidden: sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
+        )
+    if call.flag("sendInitialEvents"):
+        return True, call.flag("allowWatchBookmarks")
+    return False, False
+
+
+async def _one(chunk: bytes) -> AsyncIterator[bytes]:
+    yield chunk
+
+
+class _Stream:
+    """One watcher."""
+
+    def __init__(
+        self,
+        call: Call,
+        feed: Watch,
+        frames: FrameCache,
+        chosen: Selection | None,
+        columns: ColumnsWanted | None,
+        seconds: float,
+        stopping: asyncio.Event,
+    ) -> None:
+        self.resource = call.resource
+        self.feed = feed
+        self.frames = frames
+        self.chosen = chosen
+        self.columns = columns
+        self.bookmarks = call.flag("allowWatchBookmarks")
+        self.seconds = seconds
+        self.stopping = stopping
+        self.first_table = True
+
+    async def run(self, records: list[Record], bookmark_after: bool, revision: int) -> AsyncIterator[bytes]:
+        loop = asyncio.get_running_loop()
+        end = loop.time() + self.seconds
+        try:
+            for chunk in _chunks(self._added(record) for record in records):
+                yield chunk
+            if bookmark_after:
+                yield self._bookmark(revision, INITIAL_EVENTS_END)
+            del records
+            bookmarked = revision
+            while not self.stopping.is_set():
+                wait = end - loop.time()
+                if wait <= 0:
+                    return
+                if self.bookmarks:
+                    wait = min(wait, BOOKMARK_INTERVAL)
+                try:
+                    async with asyncio.timeout(wait):
+                        events = await self.feed.batch()
+                except TimeoutError:
+                    if self.bookmarks and self.feed.progress() > bookmarked:
+                        bookmarked = self.feed.progress()
+                        yield self._bookmark(bookmarked, b"")
+                    continue
+                if not events:
+                    return
+                for chunk in _chunks(frame for event in events if (frame := self._frame(event)) is not None):
+                    yield chunk
+        except Compacted as error:
+            yield _encode(gone_watch_event(expired(f"too old resource version: {error}"))) + b"\n"
+        finally:
+            self.feed.close()
+
+    def _frame(self, event: Event) -> bytes | None:
+        type_ = TYPES[event.type]
+        if self.chosen is not None:
+            now = event.record is not None and self.chosen.matches(event.record)
+            before = event.previous is not None and self.chosen.matches(event.previous)
+            if not now and not before:
+                return None
+            type_ = (b"MODIFIED" if before else b"ADDED") if now else b"DELETED"
+        if self.columns is not None:
+            record = event.previous if type_ == b"DELETED" else event.record
+            assert record is not None
+            return self._table(type_, record, event.revision)
+        return self.frames.frame(self.resource, event, type_)
+
+    def _added(self, record: Record) -> bytes:
+        if self.columns is not None:
+            return self._table(b"ADDED", record, record.revision)
+        return b'{"type":"ADDED","object":%b}\n' % object_bytes(self.resource, record.value, record.revision)
+
+    def _table(self, type_: bytes, record: Record, revision: int) -> bytes:
+        assert self.columns is not None
+        frame = table_frame(self.resource, self.columns, type_, record, revision, self.first_table)
+        self.first_table = False
+        return frame
+
+    def _bookmark(self, revision: int, annotations: bytes) -> bytes:
+        kind = self.resource.kind
+        return (
+            b'{"type":"BOOKMARK","object":{"kind":"%b","apiVersion":"%b","metadata":{%b"resourceVersion":"%d",'
+            b'"creationTimestamp":null}}}\n' % (kind.kind.encode(), kind.group_version.encode(), annotations, revision)
+        )
+
+
+def _chunks(frames: object) -> list[bytes]:
+    """Frames joined into chunks of a good size for one write."""
+    chunks: list[bytes] = []
+    gathered: list[bytes] = []
+    size = 0
+    for frame in frames:  # type: ignore[attr-defined]
+        gathered.append(frame)
+        size += len(frame)
+        if size >= BATCH_BYTES:
+            chunks.append(b"".join(gathered))
+            gathered, size = [], 0
+    if gathered:
+        chunks.append(b"".join(gathered))
+    return chunks

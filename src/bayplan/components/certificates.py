@@ -1,0 +1,178 @@
+"""The server's own certificate authority, its serving certificate, and the key that signs service account tokens.
+
+Made once per data directory, EC P-256, private keys 0600. The serving certificate is made anew when the addresses change or
+it is about to end. `cryptography` is imported only when something has to be made or signed.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import ssl
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
+
+__all__ = ["Authority", "write_private"]
+
+CA_YEARS = 10
+LEAF_DAYS = 365
+RENEW_DAYS = 30
+NAMES = ("localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc")
+
+
+def write_private(path: Path, data: bytes) -> None:
+    """Replace a file atomically; only its owner may read it."""
+    temporary = path.with_name(f".{path.name}.new")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        os.fchmod(file.fileno(), 0o600)
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(temporary, path)
+
+
+class Authority:
+    """The files of one data directory's `pki/`."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._ca = directory / "ca.crt"
+        self._ca_key = directory / "ca.key"
+        self._token_key = directory / "sa.key"
+        if not (self._ca.exists() and self._ca_key.exists()):
+            self._make_ca()
+
+    @property
+    def ca_pem(self) -> bytes:
+        return self._ca.read_bytes()
+
+    def server_context(self, addresses: Iterable[str]) -> ssl.SSLContext:
+        """A TLS context that serves under these addresses and verifies client certificates where one is shown."""
+        wanted = sorted({*addresses, "127.0.0.1", "::1"})
+        certificate, key = self._directory / "server.crt", self._directory / "server.key"
+        note = self._directory / "server.addresses"
+        if not self._good(certificate, key, note, wanted):
+            chain, private = self._issue("bayplan-apiserver", [], wanted, server=True)
+            write_private(key, private)
+            write_private(certificate, chain)
+            write_private(note, "\n".join(wanted).encode())
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.load_cert_chain(certificate, key)
+        context.load_verify_locations(self._ca)
+        context.verify_mode = ssl.CERT_OPTIONAL
+        return context
+
+    def client_certificate(self, user: str, groups: Iterable[str]) -> tuple[bytes, bytes]:
+        """A client certificate for a user and the private key, both PEM."""
+        return self._issue(user, list(groups), [], server=False)
+
+    def token_key(self) -> EllipticCurvePrivateKey:
+        """The key that signs service account tokens."""
+        from cryptography.hazmat.primitives import serialization
+        from cryptography.hazmat.primitives.asymmetric import ec
+
+        if not self._token_key.exists():
+            write_private(self._token_key, _pem(ec.generate_private_key(ec.SECP256R1())))
+        found = serialization.load_pem_private_key(self._token_key.read_bytes(), None)
+        if not isinstance(found, ec.EllipticCurvePrivateKey):
+            raise ValueError(f"{self._token_key} holds no EC key")
+        return found
+
+    def _good(self, certificate: Path, key: Path, note: Path, wanted: list[str]) -> bool:
+        if not (certificate.exists() and key.exists() and note.exists()) or note.read_text().split("\n") != wanted:
+            return False
+        age = datetime.now(UTC).timestamp() - certificate.stat().st_mtime
+        return age < (LEAF_DAYS - RENEW_DAYS) * 86400
+
+    def _make_ca(self) -> None:
+        from cryptography import x509
+        from cryptography.hazmat.primitives import hashes, serialization
+        from cryptography.hazmat.primitives.asymmetric import ec
+
+        key = ec.generate_private_key(ec.SECP256R1())
+        name = _name("bayplan-ca", [])
+        now = datetime.now(UTC)
+        usage = x509.KeyUsage(True, False, False, False, False, True, True, False, False)
+        certificate = (
+            x509.CertificateBuilder()
+            .subject_name(name)
+            .issuer_name(name)
+            .public_key(key.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - timedelta(hours=1))
+            .not_valid_after(now + timedelta(days=365 * CA_YEARS))
+            .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+            .add_extension(usage, critical=True)
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+            .sign(key, hashes.SHA256())
+        )
+        write_private(self._ca_key, _pem(key))
+        write_private(self._ca, certificate.public_bytes(serialization.Encoding.PEM))
+
+    def _issue(self, user: str, groups: list[str], addresses: list[str], server: bool) -> tuple[bytes, bytes]:
+        from cryptography import x509
+        from cryptography.hazmat.primitives import hashes, serialization
+        from cryptography.hazmat.primitives.asymmetric import ec
+        from cryptography.x509.oid import ExtendedKeyUsageOID
+
+        ca = x509.load_pem_x509_certificate(self.ca_pem)
+        ca_key = serialization.load_pem_private_key(self._ca_key.read_bytes(), None)
+        if not isinstance(ca_key, ec.EllipticCurvePrivateKey):
+            raise ValueError(f"{self._ca_key} holds no EC key")
+        key = ec.generate_private_key(ec.SECP256R1())
+        now = datetime.now(UTC)
+        purpose = ExtendedKeyUsageOID.SERVER_AUTH if server else ExtendedKeyUsageOID.CLIENT_AUTH
+        authority_key = x509.AuthorityKeyIdentifier.from_issuer_public_key(ca_key.public_key())
+        builder = (
+            x509.CertificateBuilder()
+            .subject_name(_name(user, groups))
+            .issuer_name(ca.subject)
+            .public_key(key.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - timedelta(hours=1))
+            .not_valid_after(now + timedelta(days=LEAF_DAYS))
+            .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+            .add_extension(x509.ExtendedKeyUsage([purpose]), critical=False)
+            .add_extension(authority_key, critical=False)
+        )
+        if server:
+            builder = builder.add_extension(x509.SubjectAlternativeName(_alternatives(addresses)), critical=False)
+        certificate = builder.sign(ca_key, hashes.SHA256())
+        return certificate.public_bytes(serialization.Encoding.PEM), _pem(key)
+
+
+def _name(common: str, organizations: list[str]) -> Any:
+    from cryptography import x509
+    from cryptography.x509.oid import NameOID
+
+    parts = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, each) for each in organizations]
+    return x509.Name([*parts, x509.NameAttribute(NameOID.COMMON_NAME, common)])
+
+
+def _alternatives(addresses: list[str]) -> list[Any]:
+    from cryptography import x509
+
+    found: list[Any] = [x509.DNSName(name) for name in NAMES]
+    for address in addresses:
+        try:
+            found.append(x509.IPAddress(ipaddress.ip_address(address)))
+        except ValueError:
+            if address not in NAMES:
+                found.append(x509.DNSName(address))
+    return found
+
+
+def _pem(key: EllipticCurvePrivateKey) -> bytes:
+    from cryptography.hazmat.primitives import serialization
+
+    return key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
