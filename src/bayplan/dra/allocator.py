@@ -102,7 +102,7 @@ class Allocator:
 class Plan:
     """Claims of one pod, ready for nodes. Valid as long as classes and claims stay as they are."""
 
-    __slots__ = ("_verdicts", "allocator", "claims", "names", "plain", "plans")
+    __slots__ = ("_verdicts", "_views", "allocator", "claims", "names", "plain", "plans")
 
     def __init__(self, allocator: Allocator, claims: Sequence[ResourceClaim], plans: list[ClaimPlan]) -> None:
         self.allocator = allocator
@@ -111,6 +111,7 @@ class Plan:
         self.names = [claim_holder(c) for c in claims]
         self.plain = all(_plain(p) for p in plans)
         """No claim needs more than masks: the first fit can be read off."""
+        self._views = allocator.inventory.views(allocator.features)
         self._verdicts: dict[object, Verdict] = {}
 
     def allocate(self, node: Node, record: Record | None = None) -> list[AllocationResult] | None:
@@ -119,7 +120,7 @@ class Plan:
             return []
         allocator = self.allocator
         try:
-            view = allocator.inventory.node(node, allocator.features)
+            view = allocator.inventory.node(node, allocator.features, self._views)
             if self.plain and record is None:
                 picks = self._first_fit(view)
                 if picks is not SEARCH:
@@ -133,14 +134,14 @@ class Plan:
     def _first_fit(self, view: NodeView) -> Picks | None:
         """The picks, None where the very first request cannot be served, or `SEARCH` where only a search can tell."""
         pool = view.single
-        if pool is None:
-            return None if not view.pools else SEARCH
+        if pool is None or not view.plain:
+            return SEARCH if view.pools else None
         allocator = self.allocator
         features = allocator.features
-        if pool.per_device or pool.counter_users or pool.policies or (pool.multi and features.consumable_capacity):
-            return SEARCH
-        if pool.skips_operations and not features.optional_node_operations:
-            return SEARCH
+        first = self.plans[0].requests[0].steps[0] if self.plans[0].requests else None
+        known = pool.chains.get(first.chain_key) if first is not None else None
+        if known is not None and known.known == pool.every and not known.true | known.error:
+            return None
         free = pool.free(allocator.ledger, not features.consumable_capacity) & allowed_mask(pool, features)
         picks: Picks = []
         devices = pool.devices
@@ -272,7 +273,7 @@ class Plan:
 
 def _plain(plan: ClaimPlan) -> bool:
     """No alternatives, constraints, admin access, capacity, derived attributes, lists of all devices or failing checks."""
-    if plan.failure is not None or plan.constraints:
+    if plan.failure is not None or plan.constraints or not plan.requests:
         return False
     total = 0
     for request in plan.requests:

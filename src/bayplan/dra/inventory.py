@@ -23,9 +23,9 @@ from bayplan.dra.pools import Pool, PoolView, order
 class NodeView:
     """The pools of one node, in evaluation order. Positions of devices count through all usable pools."""
 
-    __slots__ = ("first_invalid", "labels", "markers", "name", "offsets", "pools", "scratch", "single", "size")
+    __slots__ = ("first_invalid", "labels", "markers", "name", "offsets", "plain", "pools", "single", "size")
 
-    def __init__(self, name: str, labels: Mapping[str, str], views: list[PoolView]) -> None:
+    def __init__(self, name: str, labels: Mapping[str, str], views: list[PoolView], features: Features) -> None:
         self.name = name
         self.labels = labels
         self.markers = [v for v in views if not v.usable]
@@ -38,14 +38,24 @@ class NodeView:
             self.size += len(view.devices)
         self.single = self.pools[0] if len(self.pools) == 1 else None
         self.first_invalid = next((v for v in self.markers if v.incomplete is None), None)
-        self.scratch: dict[object, object] = {}
-        """Memo of whoever searches this node; dropped with the view."""
+        self.plain = self.single is not None and _plain(self.single, features)
+        """All devices stand in one pool, and nothing but selectors, taints and use can tell them apart."""
+
+
+def _plain(pool: PoolView, features: Features) -> bool:
+    return not (
+        pool.per_device
+        or pool.counter_users
+        or pool.policies
+        or (pool.multi and features.consumable_capacity)
+        or (pool.skips_operations and not features.optional_node_operations)
+    )
 
 
 class Inventory:
     """All ResourceSlices, incrementally: `put` and `remove` as the watch tells it."""
 
-    __slots__ = ("_broken", "_by_node", "_features", "_index", "_next", "_pools", "_slices", "_views", "version")
+    __slots__ = ("_broken", "_by_node", "_index", "_next", "_pools", "_slices", "_views", "version")
 
     def __init__(self, slices: Iterable[ResourceSlice] = ()) -> None:
         self._slices: dict[str, SliceInfo] = {}
@@ -53,8 +63,7 @@ class Inventory:
         self._by_node: dict[str, dict[str, SliceInfo]] = {}
         self._index = SelectorIndex()
         self._broken: dict[str, NodeSelectorError] = {}
-        self._views: dict[tuple[str, Features], NodeView] = {}
-        self._features: set[Features] = set()
+        self._views: dict[Features, dict[str, NodeView]] = {}
         self._next = 0
         self.version = 0
         for slice_ in slices:
@@ -102,15 +111,23 @@ class Inventory:
         if info is not None:
             self._unfile(info)
 
-    def node(self, node: Node, features: Features) -> NodeView:
-        """The node's pools; AllocationError (fatal) if a node selector on the way cannot be parsed."""
-        name = (node.metadata.name if node.metadata is not None else None) or ""
-        labels = (node.metadata.labels if node.metadata is not None else None) or {}
-        view = self._views.get((name, features))
+    def views(self, features: Features) -> dict[str, NodeView]:
+        """The node views gathered so far with these features, by node name; for `node`. Always the same object."""
+        return self._views.setdefault(features, {})
+
+    def node(self, node: Node, features: Features, views: dict[str, NodeView] | None = None) -> NodeView:
+        """The node's pools; AllocationError (fatal) if a node selector on the way cannot be parsed.
+
+        ``views``: what `views` gave for these features, from a caller who asks for many nodes.
+        """
+        if views is None:
+            views = self.views(features)
+        metadata = node.metadata
+        name, labels = (metadata.name or "", metadata.labels) if metadata is not None else ("", None)
+        view = views.get(name)
         # Objects from a watch are replaced, never changed in place: the same labels object means the same labels.
-        if view is None or (view.labels is not labels and view.labels != labels):
-            view = self._views[(name, features)] = self._gather(name, labels, features)
-            self._features.add(features)
+        if view is None or (view.labels is not labels and view.labels != (labels or {})):
+            view = views[name] = self._gather(name, labels or {}, features)
         return view
 
     def _gather(self, name: str, labels: Mapping[str, str], features: Features) -> NodeView:
@@ -129,7 +146,7 @@ class Inventory:
             view = pool.view(relevant, features, (name, tuple(sorted(labels.items()))))
             if view is not None:
                 views.append(view)
-        return NodeView(name, labels, order(views))
+        return NodeView(name, labels, order(views), features)
 
     def _relevant(self, info: SliceInfo, name: str, labels: Mapping[str, str], features: Features) -> bool:
         spec = info.spec
@@ -186,14 +203,15 @@ class Inventory:
         pool.views.clear()
         if not info.node_name:
             # Any node may see this slice, or see it no longer.
-            self._views.clear()
+            for views in self._views.values():
+                views.clear()
             pool.viewers.clear()
             return
         stale = pool.viewers | {info.node_name}
         pool.viewers = set()
-        for features in self._features:
+        for views in self._views.values():
             for name in stale:
-                self._views.pop((name, features), None)
+                views.pop(name, None)
 
 
 def _counts(info: SliceInfo, features: Features) -> bool:
