@@ -44,7 +44,8 @@ _MESSAGE = 1024
 
 def reference(obj: Any) -> ObjectReference:
     """The reference by which an Event names the object."""
-    kind = kind_of(type(obj))
+    kind_cls: Any = type(obj)
+    kind = kind_of(kind_cls)
     return ObjectReference(
         kind=kind.kind,
         api_version=f"{kind.group}/{kind.version}" if kind.group else kind.version,
@@ -102,6 +103,7 @@ class EventRecorder:
             asyncio.Queue(_QUEUE)
         )
         self._task: asyncio.Task[None] | None = None
+        self._sequence = 0
 
     def start(self) -> None:
         if self._task is None:
@@ -160,21 +162,25 @@ class EventRecorder:
         related: ObjectReference | None,
         at: float,
     ) -> None:
+        combined = ""
         base = (self.component, ref.kind or "", ref.namespace or "", ref.name or "", ref.uid or "", event_type, reason)
         if self._style == "core":
             if not self._allowed(base[:5], at):
                 return
-            message = self._combined(base, message, at)
-        key = (*base, action, message)
+            combined = self._combined(base, message, at)
+            if combined:
+                message = combined
+        key = (*base, action, "" if combined else message)
         seen = self._seen.get(key)
         if seen is not None and self._style == "series" and at - seen.last_at > _SERIES_SECONDS:
             seen = None
         if seen is not None:
             self._seen.move_to_end(key)
-            if await self._count(seen, at):
+            if await self._count(seen, at, combined):
                 return
         stored = await self._create(ref, event_type, reason, message, action, related, at)
-        self._seen[key] = _Seen(stored.metadata.namespace or "", stored.metadata.name or "", 1, _time(at), at)
+        metadata: Any = stored.metadata
+        self._seen[key] = _Seen(metadata.namespace or "", metadata.name or "", 1, _time(at), at)
         _trim(self._seen)
 
     def _allowed(self, source: tuple[str, ...], at: float) -> bool:
@@ -189,6 +195,7 @@ class EventRecorder:
         return True
 
     def _combined(self, base: tuple[str, ...], message: str, at: float) -> str:
+        """The message of the event that stands for many similar ones, "" while there are few."""
         similar = self._similar.get(base)
         if similar is None or at - similar.last_at > _SIMILAR_SECONDS:
             similar = self._similar[base] = _Similar(set(), at)
@@ -197,16 +204,19 @@ class EventRecorder:
         similar.last_at = at
         similar.messages.add(message)
         if len(similar.messages) <= _SIMILAR_LIMIT:
-            return message
+            return ""
         return f"(combined from similar events): {message}"
 
-    async def _count(self, seen: _Seen, at: float) -> bool:
+    async def _count(self, seen: _Seen, at: float, combined: str) -> bool:
+        """Raise the count of the stored event (a combined one shows its latest message); False if it is gone."""
         count = seen.count + 1
         patch: dict[str, Any]
         if self._style == "series":
             patch = {"series": {"count": count, "lastObservedTime": _micro(at)}}
         else:
             patch = {"count": count, "lastTimestamp": _time(at)}
+            if combined:
+                patch["message"] = combined
         try:
             await self._client.patch(Event, seen.name, seen.namespace, patch)
         except ApiError as error:
@@ -227,10 +237,11 @@ class EventRecorder:
         at: float,
     ) -> Event:
         namespace = ref.namespace or "default"
+        self._sequence += 1
         event = Event(
             kind="Event",
             api_version="v1",
-            metadata=ObjectMeta(name=f"{ref.name}.{int(at * 1e9):x}", namespace=namespace),
+            metadata=ObjectMeta(name=f"{ref.name}.{int(at * 1e9) + self._sequence:x}", namespace=namespace),
             involved_object=ref,
             type=event_type,
             reason=reason,

@@ -49,7 +49,7 @@ _RAW_EVENT = msgspec.json.Decoder(_RawEvent)
 
 
 @functools.cache
-def kind_of(kind_cls: type[msgspec.Struct]) -> Kind:
+def kind_of(kind_cls: type[Any]) -> Kind:
     """The registry entry of an object class; a TypeError for a class that is no served kind."""
     for kind in KINDS:
         if kind.type is kind_cls:
@@ -75,8 +75,9 @@ def _list_decoder(kind_cls: type[Any]) -> msgspec.json.Decoder[Any]:
 
 
 def _decode(kind_cls: type[T], body: bytes | msgspec.Raw) -> T:
+    decoder: msgspec.json.Decoder[T] = _decoder(kind_cls)
     try:
-        return _decoder(kind_cls).decode(body)
+        return decoder.decode(body)
     except msgspec.DecodeError as error:
         raise ClientError(f"the server's {kind_cls.__name__} cannot be understood: {error}") from error
 
@@ -107,7 +108,8 @@ def _names(obj: Any) -> tuple[str | None, str]:
 
 def _with_kind(obj: Any) -> bytes:
     """The object's JSON; kind and apiVersion are filled in where the caller left them out."""
-    kind = kind_of(type(obj))
+    kind_cls: Any = type(obj)
+    kind = kind_of(kind_cls)
     if not obj.kind or not obj.api_version:
         obj = msgspec.structs.replace(
             obj, kind=kind.kind, api_version=f"{kind.group}/{kind.version}" if kind.group else kind.version
