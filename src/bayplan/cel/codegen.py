@@ -30,6 +30,7 @@ from bayplan.cel.values import (
     Optional,
     SemverValue,
     compare,
+    concat,
     contains,
     equal,
     find_key,
@@ -91,7 +92,7 @@ def _add(a: Any, b: Any) -> Any:
     kind = a.__class__
     if kind is not b.__class__ or (kind is not int and kind is not str and kind is not list):
         raise TypeError
-    return as_int(a + b) if kind is int else a + b
+    return as_int(a + b) if kind is int else concat(a, b)
 
 
 def _integers(operation: Callable[[int, int], int]) -> Callable[[Any, Any], int]:
@@ -135,6 +136,7 @@ _HELPERS: Final[dict[str, Any]] = {
     "NB": _no_bool,
     "FAIL": _fail,
     "ADD": _add,
+    "CAT": concat,
     "SUB": _integers(lambda a, b: a - b),
     "MUL": _integers(lambda a, b: a * b),
     "DIV": _integers(divide),
@@ -456,7 +458,7 @@ class _Writer:
         if names - {"int", "string", "dyn", "any"}:
             return None
         if names == {"string"}:
-            return f"({self.write(node.args[0])} + {self.write(node.args[1])})"
+            return f"CAT({self.write(node.args[0])}, {self.write(node.args[1])})"
         return f"{_ARITHMETIC[node.function]}({self.write(node.args[0])}, {self.write(node.args[1])})"
 
     def index_(self, node: Call) -> str:

@@ -5,7 +5,7 @@ loops cost their body times the largest size of what they run over. Sizes of dev
 above `bayplan.cel.MAX_COST` makes the API server refuse an expression as too complex.
 
 Knowing difference: a value taken out of a list attribute, or through an optional, keeps the API's bound on attribute values
-instead of counting as unbounded, and inequality of Kubernetes' types costs one unit, as their equality does.
+instead of counting as unbounded, and what has no length (types, Kubernetes' own values) counts as one everywhere.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def _cap(value: int) -> int:
 ZERO: Final = CostEstimate(0, 0)
 ONE: Final = CostEstimate(1, 1)
 _ANY_SIZE: Final = CostEstimate(0, UNBOUNDED)
-_SCALARS: Final = frozenset({"bool", "double", "duration", "int", "timestamp", "uint"})
+_SCALARS: Final = frozenset({"bool", "double", "duration", "int", "null_type", "timestamp", "type", "uint"})
 
 Path = tuple[str, ...]
 _KEYS, _VALUES = "@keys", "@values"
@@ -89,7 +89,8 @@ class _Estimator:
         limit = _SIZES.get(self._paths.get(id(node), ()))
         if limit is not None:
             return CostEstimate(0, limit)
-        return ONE if node.type.name in _SCALARS else _ANY_SIZE
+        # What has no length counts as one: numbers, types, and all of Kubernetes' own.
+        return ONE if node.type.name in _SCALARS or "." in node.type.name else _ANY_SIZE
 
     def cost(self, node: Node) -> CostEstimate:
         match node:
@@ -225,8 +226,6 @@ class _Estimator:
         if overload in ("equals", "not_equals") or (
             overload.endswith(("_string", "_bytes")) and node.function in _ORDER
         ):
-            if any(operand.type.name.startswith(("kubernetes.", "net.")) for operand in operands):
-                return ONE
             most = min(size.max for size in sizes)
             return CostEstimate(1 if most else 0, most).divided(STRING_FACTOR)
         if overload in ("add_string", "add_bytes", "add_list"):

@@ -12,10 +12,12 @@ fails on it, whether or not it reads that attribute.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, Final
 
-from bayplan.api.resource import Device, DeviceAttribute
+from bayplan.api.base import RawQuantity
+from bayplan.api.resource import Device, DeviceAttribute, DeviceCapacity
 from bayplan.api.semver import Version
 from bayplan.cel.errors import EvaluationError
 from bayplan.cel.values import CelQuantity, SemverValue
@@ -43,100 +45,148 @@ class DeviceView:
     """One device, ready for evaluation. Attribute values are str, int, bool, `SemverValue` or lists of these."""
 
     __slots__ = (
+        "_attributes",
+        "_capacity",
+        "_content",
         "allow_multiple_allocations",
-        "attributes",
-        "capacity",
-        "content",
         "defect",
         "driver",
         "flat_attributes",
         "flat_capacity",
-        "within_limits",
+        "ordinary",
     )
 
     def __init__(
         self,
         driver: str,
         attributes: Mapping[str, DeviceAttribute],
-        capacity: Mapping[str, Any],
+        capacity: Mapping[str, DeviceCapacity],
         allow_multiple_allocations: bool,
     ) -> None:
         self.driver = driver
         self.allow_multiple_allocations = allow_multiple_allocations
         self.defect: EvaluationError | None = None
-        self.within_limits = len(attributes) + len(capacity) <= MAX_NAMES and len(driver) <= MAX_DOMAIN
-        values = {name: self._attribute(name, attribute) for name, attribute in attributes.items()}
-        amounts = {name: self._amount(name, raw) for name, raw in capacity.items()}
-        self.attributes, self.flat_attributes = self._by_domain(values)
-        self.capacity, self.flat_capacity = self._by_domain(amounts)
-        self.content: tuple[object, ...] = (
-            driver,
-            allow_multiple_allocations,
-            tuple((k, _frozen(v)) for k, v in sorted(self.flat_attributes.items())),
-            tuple(sorted((k, q.nano) for k, q in self.flat_capacity.items())),
-            self.defect.message if self.defect else "",
-        )
-        """A hashable key: devices with equal content get equal answers from every expression."""
+        self.ordinary = len(attributes) + len(capacity) <= MAX_NAMES and len(driver) <= MAX_DOMAIN
+        """Without defect, and within the limits that cost estimates assume."""
+        self._attributes: DomainMap | None = None
+        self._capacity: DomainMap | None = None
+        self._content: tuple[object, ...] | None = None
+        self.flat_attributes: dict[str, Any] = {}
+        self.flat_capacity: dict[str, Any] = {}
+        for name, attribute in attributes.items():
+            self._put(self.flat_attributes, name, self._value(name, attribute), attributes)
+        for name, amount in capacity.items():
+            self._put(self.flat_capacity, name, self._amount(name, amount.value), capacity)
+        if self.defect is not None:
+            self.ordinary = False
 
     @staticmethod
     def of(driver: str, device: Device) -> DeviceView:
         """The view of a device of a slice of ``driver``. Never fails: a defect shows when an expression is evaluated."""
-        capacity = {name: amount.value for name, amount in (device.capacity or {}).items()}
-        return DeviceView(driver, device.attributes or {}, capacity, bool(device.allow_multiple_allocations))
+        return DeviceView(
+            driver, device.attributes or {}, device.capacity or {}, bool(device.allow_multiple_allocations)
+        )
 
-    def _attribute(self, name: str, attribute: DeviceAttribute) -> Any:
+    @property
+    def attributes(self) -> DomainMap:
+        """Domain -> name -> value."""
+        if self._attributes is None:
+            self._attributes = _by_domain(self.flat_attributes)
+        return self._attributes
+
+    @property
+    def capacity(self) -> DomainMap:
+        """Domain -> name -> quantity."""
+        if self._capacity is None:
+            self._capacity = _by_domain(self.flat_capacity)
+        return self._capacity
+
+    @property
+    def content(self) -> tuple[object, ...]:
+        """A hashable key: devices with equal content get equal answers from every expression."""
+        if self._content is None:
+            self._content = (
+                self.driver,
+                self.allow_multiple_allocations,
+                tuple([(k, _frozen(v)) for k, v in sorted(self.flat_attributes.items())]),
+                tuple(sorted([(k, q.nano, q.scale) for k, q in self.flat_capacity.items()])),
+                self.defect.message if self.defect else "",
+            )
+        return self._content
+
+    def _put(self, flat: dict[str, Any], name: str, value: Any, names: Mapping[str, object]) -> None:
+        domain, slash, id = name.partition("/")
+        if not slash:
+            id, name = name, f"{self.driver}/{name}"
+            if name in names:
+                return  # the qualified spelling wins
+        elif len(domain) > MAX_DOMAIN:
+            self.ordinary = False
+        if len(id) > MAX_ID:
+            self.ordinary = False
+        flat[name] = value
+
+    def _value(self, name: str, attribute: DeviceAttribute) -> Any:
         """The run-time value of an attribute; what is wrong or too large is noted on the way."""
-        for scalar in (attribute.int_, attribute.bool_):
-            if scalar is not None:
-                return scalar
-        if attribute.string is not None:
-            self._measure(1, [attribute.string])
-            return attribute.string
-        for numbers in (attribute.ints, attribute.bools):
-            if numbers is not None:
-                self._measure(len(numbers), ())
-                return list(numbers)
-        if attribute.strings is not None:
-            self._measure(len(attribute.strings), attribute.strings)
-            return attribute.strings
-        versions = attribute.versions if attribute.version is None else [attribute.version]
-        if versions is None:
-            self.defect = EvaluationError(f"attribute {name}: unsupported attribute value")
-            return None
-        self._measure(len(versions), versions)
+        text = attribute.string
+        if text is not None:
+            if len(text) > MAX_STRING:
+                self.ordinary = False
+            return text
+        if attribute.int_ is not None:
+            return attribute.int_
+        if attribute.bool_ is not None:
+            return attribute.bool_
         try:
-            parsed = [SemverValue(parse_version(version)) for version in versions]
+            if attribute.version is not None:
+                if len(attribute.version) > MAX_STRING:
+                    self.ordinary = False
+                return _version(attribute.version)
+            return self._list(name, attribute)
         except ValueError as error:
             self.defect = EvaluationError(f"attribute {name}: parse semantic version: {error}")
             return None
-        return parsed[0] if attribute.version is not None else parsed
 
-    def _measure(self, count: int, texts: Sequence[str]) -> None:
-        if count > MAX_VALUES or any(len(text) > MAX_STRING for text in texts):
-            self.within_limits = False
+    def _list(self, name: str, attribute: DeviceAttribute) -> Any:
+        texts = attribute.strings if attribute.strings is not None else attribute.versions
+        values: list[Any] | None = None
+        if texts is not None:
+            values = list(texts) if texts is attribute.strings else [_version(text) for text in texts]
+            if any(len(text) > MAX_STRING for text in texts):
+                self.ordinary = False
+        elif attribute.ints is not None:
+            values = list(attribute.ints)
+        elif attribute.bools is not None:
+            values = list(attribute.bools)
+        if values is None:
+            self.defect = EvaluationError(f"attribute {name}: unsupported attribute value")
+        elif len(values) > MAX_VALUES:
+            self.ordinary = False
+        return values
 
-    def _amount(self, name: str, raw: Any) -> CelQuantity:
+    def _amount(self, name: str, raw: RawQuantity | None) -> CelQuantity:
         try:
-            return CelQuantity.parse(str(raw) if raw is not None else "0")
+            return _quantity(str(raw) if raw is not None else "0")
         except EvaluationError as error:
             self.defect = EvaluationError(f"capacity {name}: {error.message}")
             return CelQuantity(0, 0)
 
-    def _by_domain(self, values: dict[str, Any]) -> tuple[DomainMap, dict[str, Any]]:
-        flat: dict[str, Any] = {}
-        for name, value in values.items():
-            if "/" not in name:
-                flat[f"{self.driver}/{name}"] = value
-        for name, value in values.items():
-            if "/" in name:
-                flat[name] = value
-        nested = DomainMap()
-        for full, value in flat.items():
-            domain, _, name = full.partition("/")
-            nested.setdefault(domain, {})[name] = value
-            if len(domain) > MAX_DOMAIN or len(name) > MAX_ID:
-                self.within_limits = False
-        return nested, flat
+
+def _by_domain(flat: dict[str, Any]) -> DomainMap:
+    nested = DomainMap()
+    for full, value in flat.items():
+        domain, _, name = full.partition("/")
+        nested.setdefault(domain, {})[name] = value
+    return nested
+
+
+# Many devices share few versions and amounts.
+@lru_cache(maxsize=4096)
+def _version(text: str) -> SemverValue:
+    return SemverValue(parse_version(text))
+
+
+_quantity = lru_cache(maxsize=4096)(CelQuantity.parse)
 
 
 def parse_version(text: str) -> Version:

@@ -29,7 +29,6 @@ from bayplan.cel.values import (
     Timestamp,
     TypeValue,
     Uint,
-    find_key,
     index,
     optional_index,
     type_name,
@@ -310,8 +309,6 @@ def _build(entries: list[tuple[Any, Any, bool]]) -> dict[Any, Any]:
             value = value.value
         if not isinstance(key, bool | int | str):
             raise EvaluationError(f"unsupported key type: {type_name(key)}")
-        if find_key(built, key)[0]:
-            raise EvaluationError(f"duplicate map key: {key}")
         built[key] = value
     return built
 
@@ -401,6 +398,8 @@ def _metered(node: Call, call: Callable[[tuple[Any, ...]], Any], operands: list[
         value = call(args)
         if cost is not None:
             frame[0] += cost(args, value) - 1
+            if frame[0] > BUDGET:
+                raise _Exceeded
         return value
 
     def lazy(frame: Frame) -> Any:

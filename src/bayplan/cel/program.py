@@ -33,13 +33,12 @@ TOO_LONG: Final = f"may not be more than {MAX_LENGTH} bytes"
 TOO_COMPLEX: Final = "too complex, exceeds cost limit"
 _KEPT_PROGRAMS: Final = 4096
 _REMEMBERED: Final = 65536
-_WORTH_REMEMBERING: Final = 100
 
 
 class Program:
     """A compiled expression. Equal expressions share one program; its answers depend on a device's content alone."""
 
-    __slots__ = ("_fast", "_interpreter", "_known", "_remember", "cost", "expression", "result_type")
+    __slots__ = ("_fast", "_interpreter", "_known", "cost", "expression", "result_type")
 
     def __init__(self, expression: str, tree: Node) -> None:
         self.expression = expression
@@ -49,29 +48,44 @@ class Program:
         self._interpreter = Interpreter(tree)
         # Compiled code counts nothing, so it runs only where the estimate says that the budget cannot be used up.
         self._fast: Callable[[DeviceView], Any] | None = generate(tree) if self.cost.max <= BUDGET else None
-        self._remember = self._fast is None or self.cost.max > _WORTH_REMEMBERING
         self._known: dict[object, tuple[Any, EvaluationError | None]] = {}
 
     def evaluate(self, device: DeviceView) -> bool:
         """Whether the device is selected. EvaluationError if the expression fails on it or gives no bool."""
-        value = self.value(device)
+        # The body of `value` once more: a call would cost a tenth of a typical selector.
+        if self._fast is not None and device.ordinary:
+            try:
+                value = self._fast(device)
+            except OUT_OF_THE_ORDINARY:
+                value = self._exact(device)
+        else:
+            value = self._exact(device)
         if value is True or value is False:
-            return bool(value)
+            return value is True
         name = type_name(value)
+        reason = "type conversion error from list" if name == "list" else f"unsupported type conversion from '{name}'"
         raise EvaluationError(
-            f"CEL result of type {name} could not be converted to bool: unsupported type conversion from '{name}' to bool"
+            f"CEL result of type {name} could not be converted to bool: {reason} to "
+            + ("'bool'" if name == "list" else "bool")
         )
 
     def value(self, device: DeviceView) -> Any:
         """What the expression gives, of whatever type; EvaluationError if it fails."""
+        if self._fast is not None and device.ordinary:
+            try:
+                return self._fast(device)
+            except OUT_OF_THE_ORDINARY:
+                return self._exact(device)
+        return self._exact(device)
+
+    def _exact(self, device: DeviceView) -> Any:
+        """The interpreter's answer, remembered per content: it is slow, and devices are much alike."""
         if device.defect is not None:
             raise device.defect
-        if not self._remember:
-            return self._evaluate(device)
         known = self._known.get(device.content)
         if known is None:
             try:
-                known = (self._evaluate(device), None)
+                known = (self._interpreter.evaluate(device)[0], None)
             except EvaluationError as error:
                 known = (None, error)
             if len(self._known) >= _REMEMBERED:
@@ -84,14 +98,6 @@ class Program:
     def exact(self, device: DeviceView) -> tuple[Any, int]:
         """(value, cost) by the interpreter, step by step."""
         return self._interpreter.evaluate(device)
-
-    def _evaluate(self, device: DeviceView) -> Any:
-        if self._fast is not None and device.within_limits:
-            try:
-                return self._fast(device)
-            except OUT_OF_THE_ORDINARY:
-                return self._interpreter.evaluate(device)[0]
-        return self._interpreter.evaluate(device)[0]
 
 
 @lru_cache(maxsize=_KEPT_PROGRAMS)

@@ -20,6 +20,22 @@ INT_MAX: Final = 2**63 - 1
 UINT_MAX: Final = 2**64 - 1
 
 
+MAX_LENGTH: Final = 1 << 20
+"""The longest text or list that an expression may build: CEL's costs count some constructions too low."""
+
+
+def bounded(length: int) -> None:
+    """EvaluationError if a text or list of this length is about to be built."""
+    if length > MAX_LENGTH:
+        raise EvaluationError(f"a string or list of {length} elements is too long: at most {MAX_LENGTH} are supported")
+
+
+def concat(a: Any, b: Any) -> Any:
+    """``a + b`` of two texts, two byte strings or two lists."""
+    bounded(len(a) + len(b))
+    return a + b
+
+
 class Uint(int):
     """An unsigned integer."""
 

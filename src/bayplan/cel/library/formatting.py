@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from bayplan.cel.errors import EvaluationError
-from bayplan.cel.values import Duration, Timestamp, TypeValue, Uint, type_name
+from bayplan.cel.values import Duration, Timestamp, TypeValue, Uint, bounded, type_name
 
 _CLAUSE: Final = re.compile(r"%(?:(%)|(?:\.([0-9]+))?([a-zA-Z]?))")
 _ESCAPES: Final = {
@@ -33,7 +33,7 @@ def quote(text: str) -> str:
 def format_string(text: str, args: list[Any]) -> str:
     """The text with its ``%`` clauses replaced by the arguments."""
     parts: list[str] = []
-    at = used = 0
+    at = used = length = 0
     while (place := text.find("%", at)) >= 0:
         parts.append(text[at:place])
         clause = _CLAUSE.match(text, place)
@@ -47,12 +47,15 @@ def format_string(text: str, args: list[Any]) -> str:
             raise EvaluationError(f"index {used} out of range")
         parts.append(_clause(clause[3], clause[2], args[used]))
         used += 1
+        length += len(parts[-1])
+        bounded(length)
     parts.append(text[at:])
     return "".join(parts)
 
 
 def _clause(letter: str, precision: str | None, value: Any) -> str:
-    places = int(precision) if precision else _DEFAULT_PRECISION
+    places = int(precision[:6]) if precision else _DEFAULT_PRECISION
+    bounded(places)
     match letter:
         case "s":
             return text_of(value)
@@ -105,6 +108,15 @@ def _fixed(value: Any, write: Callable[[float], str], clause: str) -> str:
     return text_of(float(value)) if math.isnan(value) or math.isinf(value) else write(float(value))
 
 
+def _texts(values: list[Any]) -> list[str]:
+    texts, length = [], 0
+    for value in values:
+        texts.append(text_of(value))
+        length += len(texts[-1])
+        bounded(length)
+    return texts
+
+
 def text_of(value: Any) -> str:
     """A value as ``%s`` shows it."""
     from bayplan.cel.library.standard import double_text
@@ -126,7 +138,7 @@ def text_of(value: Any) -> str:
                 return "Infinity" if value > 0 else "-Infinity"
             return double_text(value)
         case list():
-            return "[" + ", ".join(map(text_of, value)) + "]"
+            return "[" + ", ".join(_texts(value)) + "]"
         case dict():
             return "{" + ", ".join(sorted(f"{text_of(k)}: {text_of(v)}" for k, v in value.items())) + "}"
         case Duration():

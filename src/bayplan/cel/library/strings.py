@@ -9,6 +9,7 @@ import re2
 from bayplan.cel.errors import EvaluationError
 from bayplan.cel.library.declare import Declaration
 from bayplan.cel.library.formatting import format_string, quote
+from bayplan.cel.values import bounded
 
 _SPACE: Final = (
     "\t\n\v\f\r \u0085\u00a0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a"
@@ -93,7 +94,14 @@ def _substring(text: str, start: int, end: int | None = None) -> str:
 def _join(parts: list[str], separator: str = "") -> str:
     if not all(isinstance(part, str) for part in parts):
         raise EvaluationError("no such overload")
+    bounded(sum(map(len, parts)) + len(separator) * len(parts))
     return separator.join(parts)
+
+
+def _replace(text: str, old: str, new: str, limit: int = -1) -> str:
+    count = text.count(old)
+    bounded(len(text) + (count if limit < 0 else min(count, limit)) * len(new))
+    return text.replace(old, new, max(limit, -1))
 
 
 DECLARATIONS: Final[list[Declaration]] = [
@@ -109,10 +117,10 @@ DECLARATIONS: Final[list[Declaration]] = [
     ("string::lastIndexOf(string, int) -> int = string_last_index_of_string_int", _last_index_of),
     ("string::lowerAscii() -> string = string_lower_ascii", lambda text: text.translate(_LOWER)),
     ("string::upperAscii() -> string = string_upper_ascii", lambda text: text.translate(_UPPER)),
-    ("string::replace(string, string) -> string = string_replace_string_string", str.replace),
+    ("string::replace(string, string) -> string = string_replace_string_string", _replace),
     (
         "string::replace(string, string, int) -> string = string_replace_string_string_int",
-        lambda text, old, new, limit: text.replace(old, new, max(limit, -1)),
+        _replace,
     ),
     ("string::split(string) -> list(string) = string_split_string", _split),
     ("string::split(string, int) -> list(string) = string_split_string_int", _split),
