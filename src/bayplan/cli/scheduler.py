@@ -3,109 +3,71 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
-import signal
 import socket
-import uuid
 from pathlib import Path
 
 import click
 import yaml
 
-from bayplan.api.gates import FeatureGates, GateError
 from bayplan.api.scheduler_config import SchedulerConfig, SchedulerConfigError, parse_scheduler_config
-from bayplan.client.http import HTTPClient
-from bayplan.client.kubeconfig import KubeconfigError
-from bayplan.client.lease import LeaderElector, LeadershipLost
+from bayplan.components import process
 from bayplan.components.scheduler import running
 
 
 def read_config(path: str) -> SchedulerConfig:
-    """A KubeSchedulerConfiguration file (YAML or JSON); one-line errors."""
+    """A KubeSchedulerConfiguration file (YAML or JSON); a click error in one line if it cannot be used."""
     try:
-        document = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+        return parse_scheduler_config(yaml.safe_load(Path(path).read_text(encoding="utf-8")))
     except OSError as error:
-        raise SchedulerConfigError(f"{path}: {error.strerror or error}") from None
+        raise click.ClickException(f"{path}: {error.strerror or error}") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise SchedulerConfigError(f"{path}: not YAML: {str(error).splitlines()[0]}") from None
-    try:
-        return parse_scheduler_config(document)
+        raise click.ClickException(f"{path}: not YAML: {str(error).splitlines()[0]}") from None
     except SchedulerConfigError as error:
-        raise SchedulerConfigError(f"{path}: {error}") from None
+        raise click.ClickException(f"{path}: {error}") from None
 
 
 @click.command()
-@click.option("--kubeconfig", metavar="FILE", help="Where the API server is; default $KUBECONFIG.")
-@click.option("--config", "config_file", metavar="FILE", help="A KubeSchedulerConfiguration.")
-@click.option("--feature-gates", default="", metavar="A=true,B=false", help="Gates that differ from 1.37's defaults.")
+@click.option("--kubeconfig", type=click.Path(), help="How to reach the API server. Default: $KUBECONFIG.")
+@click.option("--config", "config_file", type=click.Path(), help="A KubeSchedulerConfiguration.")
+@click.option("--feature-gates", default="", help="Comma-separated NAME=true|false, AllAlpha, AllBeta.")
 @click.option(
     "--leader-elect/--no-leader-elect",
     default=None,
-    help="Work only while holding the lease kube-system/kube-scheduler. Default: as the config says, else off.",
+    help="Work only while holding the Lease. Default: as the configuration says, else yes.",
 )
-@click.option("-v", "--verbose", is_flag=True, help="Log what is done.")
+@click.option("-v", "--verbose", is_flag=True)
 def scheduler(
     kubeconfig: str | None, config_file: str | None, feature_gates: str, leader_elect: bool | None, verbose: bool
 ) -> None:
-    """Run the scheduler until interrupted."""
-    logging.basicConfig(
-        level=logging.INFO if verbose else logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
-    try:
-        config = read_config(config_file) if config_file else SchedulerConfig()
-        gates = FeatureGates.parse(feature_gates)
-        path = kubeconfig or config.kubeconfig or os.environ.get("KUBECONFIG", "")
-        if not path:
-            raise KubeconfigError("no kubeconfig: give --kubeconfig FILE or set KUBECONFIG")
-        client = HTTPClient.from_kubeconfig(path, user_agent="bayplan-scheduler")
-    except (SchedulerConfigError, GateError, KubeconfigError) as error:
-        raise click.ClickException(str(error)) from None
-    elect = leader_elect if leader_elect is not None else bool(config_file) and config.leader_election.leader_elect
-    try:
-        asyncio.run(_main(client, config, gates, elect))
-    except LeadershipLost as error:
-        raise click.ClickException(str(error)) from None
+    """Run the scheduler: nodes and devices for pods."""
+    process.log_to_stderr(verbose)
+    gates = process.gates_option(feature_gates)
+    config = read_config(config_file) if config_file else SchedulerConfig()
+    path = kubeconfig or config.kubeconfig or os.environ.get("KUBECONFIG", "")
+    if not path:
+        raise click.ClickException("no kubeconfig: give --kubeconfig FILE or set KUBECONFIG")
+    client = process.connect(path, user_agent="bayplan-scheduler")
+    election = config.leader_election
 
+    async def main(stop: asyncio.Event) -> None:
+        async def work() -> None:
+            async with running(client, config, gates, instance=socket.gethostname()) as program:
+                await program.run_until(stop)
 
-async def _main(client: HTTPClient, config: SchedulerConfig, gates: FeatureGates, elect: bool) -> None:
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop.set)
+        try:
+            await process.lead(
+                client,
+                election.resource_name,
+                election.leader_elect if leader_elect is None else leader_elect,
+                stop,
+                work,
+                namespace=election.resource_namespace,
+                lease_duration=election.lease_duration,
+                renew_deadline=election.renew_deadline,
+                retry_period=election.retry_period,
+            )
+        finally:
+            await client.close()
 
-    async def work() -> None:
-        async with running(client, config, gates, instance=socket.gethostname()) as program:
-            click.echo("scheduler: ready", err=True)
-            waits: list[asyncio.Future[object]] = [asyncio.ensure_future(stop.wait())]
-            if program.task is not None:
-                waits.append(asyncio.ensure_future(asyncio.wait({program.task})))
-            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-            for each in waits:
-                each.cancel()
-
-    try:
-        if not elect:
-            await work()
-            return
-        election = config.leader_election
-        elector = LeaderElector(
-            client,
-            election.resource_namespace,
-            election.resource_name,
-            f"{socket.gethostname()}_{uuid.uuid4()}",
-            lease_duration=election.lease_duration,
-            renew_deadline=election.renew_deadline,
-            retry_period=election.retry_period,
-        )
-        leading = asyncio.ensure_future(elector.run(work))
-        stopping = asyncio.ensure_future(stop.wait())
-        await asyncio.wait((leading, stopping), return_when=asyncio.FIRST_COMPLETED)
-        if not leading.done():
-            leading.cancel()
-        stopping.cancel()
-        results = await asyncio.gather(leading, stopping, return_exceptions=True)
-        if isinstance(results[0], LeadershipLost):
-            raise results[0]
-    finally:
-        await client.close()
+    process.run(main)

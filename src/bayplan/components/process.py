@@ -69,9 +69,18 @@ def _on_signal(stop: asyncio.Event) -> None:
 
 
 async def lead(
-    client: HTTPClient, name: str, enabled: bool, stop: asyncio.Event, work: Callable[[], Awaitable[None]]
+    client: HTTPClient,
+    name: str,
+    enabled: bool,
+    stop: asyncio.Event,
+    work: Callable[[], Awaitable[None]],
+    *,
+    namespace: str = LEASE_NAMESPACE,
+    **times: float,
 ) -> None:
     """Do ``work`` (which ends when ``stop`` is set), as the holder of the lease ``name`` if election is enabled.
+
+    ``times``: lease_duration, renew_deadline, retry_period of :class:`LeaderElector`, in seconds.
 
     Losing the lease ends the process with an error: somebody else works now, and what this one still believes is stale.
     """
@@ -79,7 +88,7 @@ async def lead(
         await work()
         return
     identity = f"{socket.gethostname()}_{uuid.uuid4()}"
-    elector = LeaderElector(client, LEASE_NAMESPACE, name, identity)
+    elector = LeaderElector(client, namespace, name, identity, **times)
     running = asyncio.ensure_future(elector.run(work))
     stopping = asyncio.ensure_future(stop.wait())
     try:

@@ -119,10 +119,16 @@ class Scheduler:
         for recorder in self._recorders.values():
             await recorder.stop()
 
-    @property
-    def task(self) -> asyncio.Task[None] | None:
-        """The deciding task; it ends only with an error that is a defect."""
-        return self._loop_task
+    async def run_until(self, stop: asyncio.Event) -> None:
+        """Return when `stop` is set; the defect that ended deciding, if that comes first."""
+        assert self._loop_task is not None, "start() comes first"
+        stopping: asyncio.Future[Any] = asyncio.ensure_future(stop.wait())
+        try:
+            await asyncio.wait({stopping, self._loop_task}, return_when=asyncio.FIRST_COMPLETED)
+            if self._loop_task.done():
+                self._loop_task.result()
+        finally:
+            stopping.cancel()
 
     def spawn(self, work: Any, name: str) -> asyncio.Task[None]:
         task: asyncio.Task[None] = asyncio.get_running_loop().create_task(work, name=name)
