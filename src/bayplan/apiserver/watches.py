@@ -149,14 +149,14 @@ class _Stream:
             if not now and not before:
                 return None
             type_ = (b"MODIFIED" if before else b"ADDED") if now else b"DELETED"
-        if self.columns is not None:
+        if self.columns:
             record = event.previous if type_ == b"DELETED" else event.record
             assert record is not None
             return self._table(type_, record, event.revision)
         return self.frames.frame(self.resource, event, type_)
 
     def _added(self, record: Record) -> bytes:
-        if self.columns is not None:
+        if self.columns:
             return self._table(b"ADDED", record, record.revision)
         return b'{"type":"ADDED","object":%b}\n' % object_bytes(self.resource, record.value, record.revision)
 
