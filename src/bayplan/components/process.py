@@ -76,11 +76,13 @@ async def lead(
     work: Callable[[], Awaitable[None]],
     *,
     namespace: str = LEASE_NAMESPACE,
-    **times: float,
+    lease_duration: float = 15.0,
+    renew_deadline: float = 10.0,
+    retry_period: float = 2.0,
 ) -> None:
     """Do ``work`` (which ends when ``stop`` is set), as the holder of the lease ``name`` if election is enabled.
 
-    ``times``: lease_duration, renew_deadline, retry_period of :class:`LeaderElector`, in seconds.
+    Times are seconds, as :class:`LeaderElector` has them.
 
     Losing the lease ends the process with an error: somebody else works now, and what this one still believes is stale.
     """
@@ -88,7 +90,15 @@ async def lead(
         await work()
         return
     identity = f"{socket.gethostname()}_{uuid.uuid4()}"
-    elector = LeaderElector(client, namespace, name, identity, **times)
+    elector = LeaderElector(
+        client,
+        namespace,
+        name,
+        identity,
+        lease_duration=lease_duration,
+        renew_deadline=renew_deadline,
+        retry_period=retry_period,
+    )
     running = asyncio.ensure_future(elector.run(work))
     stopping = asyncio.ensure_future(stop.wait())
     try:
