@@ -21,7 +21,7 @@ from bayplan.api.conversion import convert
 from bayplan.api.schema import Field, schema
 from bayplan.apiserver import fieldsets
 from bayplan.apiserver.authorization import Attributes
-from bayplan.apiserver.bodies import YAML, field_validation, parse, typed
+from bayplan.apiserver.bodies import YAML, parse, typed
 from bayplan.apiserver.call import Call
 from bayplan.apiserver.errors import StatusError, bad_request, not_found
 from bayplan.apiserver.fieldsets import ATOMIC, ATOMIC_MAPS, Set, item_key
@@ -114,7 +114,7 @@ def _configuration(writer: Writer, call: Call) -> Object:
             f"({kind.group_version}, Kind={kind.kind})"
         )
     applied = document
-    decoded = typed(kind, applied, field_validation(call.query.get("fieldValidation", "")))
+    decoded = typed(kind, applied, call.validation)
     call.warnings.extend(decoded.warnings)
     applied = decoded.object
     metadata = applied.setdefault("metadata", {})

@@ -16,30 +16,16 @@ import msgspec
 from bayplan.admission import decoding
 from bayplan.api.kinds import Kind
 from bayplan.api.schema import schema
+from bayplan.apiserver.call import IGNORE, STRICT
 from bayplan.apiserver.errors import StatusError, bad_request, unsupported_media_type
 from bayplan.apiserver.response import JSON
 from bayplan.apiserver.served import Served
 
-__all__ = [
-    "IGNORE",
-    "PROTOBUF",
-    "STRICT",
-    "WARN",
-    "YAML",
-    "Decoded",
-    "decode_body",
-    "field_validation",
-    "parse",
-    "typed",
-]
+__all__ = ["PROTOBUF", "YAML", "Decoded", "decode_body", "parse", "typed"]
 
 YAML = "application/yaml"
 PROTOBUF = "application/vnd.kubernetes.protobuf"
 SUPPORTED = f"{JSON}, {YAML}, {PROTOBUF}"
-
-STRICT = "Strict"
-WARN = "Warn"
-IGNORE = "Ignore"
 
 SHOWN_HEAD = 30
 """So much of a body that is no JSON is repeated in the error."""
@@ -56,17 +42,6 @@ class Decoded:
     def __init__(self, object: dict[str, Any], warnings: list[str]) -> None:
         self.object = object
         self.warnings = warnings
-
-
-def field_validation(value: str) -> str:
-    """The `fieldValidation` parameter; 400 for a value that is none of the three."""
-    if value in (STRICT, WARN, IGNORE):
-        return value
-    if not value:
-        return WARN
-    raise bad_request(
-        f'fieldValidation: Unsupported value: "{value}": supported values: "", "Ignore", "Strict", "Warn"'
-    )
 
 
 def decode_body(served: Served, kind: Kind, body: bytes, content_type: str, validation: str) -> Decoded:

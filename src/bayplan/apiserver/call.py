@@ -5,11 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from bayplan.apiserver.authentication import UserInfo
-from bayplan.apiserver.errors import bad_request
+from bayplan.apiserver.errors import bad_request, invalid_options
 from bayplan.apiserver.routes import Target
 from bayplan.apiserver.served import Resource
 
-__all__ = ["Call"]
+__all__ = ["IGNORE", "STRICT", "WARN", "Call"]
+
+STRICT = "Strict"
+WARN = "Warn"
+IGNORE = "Ignore"
+MAX_MANAGER = 128
 
 TRUE = ("1", "true", "True", "t", "T", "TRUE")
 
@@ -56,13 +61,40 @@ class Call:
 
     @property
     def dry_run(self) -> bool:
-        """`dryRun=All`: everything but the storing. 400 for any other value."""
-        value = self.query.get("dryRun")
-        if not value:
-            return False
-        if value != "All":
-            raise bad_request(f'dryRun: Unsupported value: "{value}": supported values: "All"')
-        return True
+        """`dryRun=All`: everything but the storing."""
+        return self.query.get("dryRun") == "All"
+
+    @property
+    def validation(self) -> str:
+        """`fieldValidation`: what is said about unknown fields."""
+        return self.query.get("fieldValidation") or WARN
+
+    def check_options(self) -> None:
+        """422 for a parameter of a write that is none of the possible values."""
+        query = self.query
+        if not query:
+            return
+        causes = []
+        dry_run, validation, manager = query.get("dryRun"), query.get("fieldValidation"), query.get("fieldManager")
+        if dry_run and dry_run != "All":
+            causes.append(
+                ("dryRun", "FieldValueNotSupported", f'Unsupported value: ["{dry_run}"]: supported values: "All"')
+            )
+        if validation and validation not in (STRICT, WARN, IGNORE):
+            text = f'Unsupported value: "{validation}": supported values: "", "Ignore", "Strict", "Warn"'
+            causes.append(("fieldValidation", "FieldValueNotSupported", text))
+        if manager and len(manager.encode()) > MAX_MANAGER:
+            causes.append(("fieldManager", "FieldValueTooLong", f"Too long: may not be more than {MAX_MANAGER} bytes"))
+        elif manager and not manager.isprintable():
+            causes.append(
+                (
+                    "fieldManager",
+                    "FieldValueInvalid",
+                    f"Invalid value: {manager!r}: should only contain printable characters",
+                )
+            )
+        if causes:
+            raise invalid_options(self.verb.capitalize() + "Options", causes)
 
     @property
     def field_manager(self) -> str:
@@ -70,7 +102,7 @@ class Call:
         manager = self.query.get("fieldManager")
         if manager:
             return manager
-        return (self.headers.get("User-Agent") or "unknown").partition("/")[0][:128] or "unknown"
+        return (self.headers.get("User-Agent") or "unknown").partition("/")[0][:MAX_MANAGER] or "unknown"
 
     def flag(self, name: str) -> bool:
         """A boolean parameter."""

@@ -18,6 +18,7 @@ __all__ = [
     "gone_watch_event",
     "internal",
     "invalid",
+    "invalid_options",
     "method_not_allowed",
     "not_acceptable",
     "not_found",
@@ -124,6 +125,15 @@ def invalid(kind: Kind, name: str, causes: Sequence[tuple[str, str, str]]) -> St
     details["kind"] = kind.kind
     details["causes"] = [{"reason": reason, "message": message, "field": field} for field, reason, message in causes]
     return StatusError(422, "Invalid", f'{title} "{name}" is invalid: {text}', details)
+
+
+def invalid_options(kind: str, causes: Sequence[tuple[str, str, str]]) -> StatusError:
+    """422 for parameters of a request; `kind` is CreateOptions, UpdateOptions, PatchOptions or DeleteOptions."""
+    texts = [f"{field}: {message}" for field, _, message in causes]
+    text = texts[0] if len(texts) == 1 else "[" + ", ".join(texts) + "]"
+    found = [{"reason": reason, "message": message, "field": field} for field, reason, message in causes]
+    details = {"group": "meta.k8s.io", "kind": kind, "causes": found}
+    return StatusError(422, "Invalid", f'{kind}.meta.k8s.io "" is invalid: {text}', details)
 
 
 def method_not_allowed() -> StatusError:

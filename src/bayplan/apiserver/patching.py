@@ -6,7 +6,7 @@ from typing import Any
 
 from bayplan.api.conversion import convert
 from bayplan.apiserver.apply import apply
-from bayplan.apiserver.bodies import field_validation, parse, typed
+from bayplan.apiserver.bodies import parse, typed
 from bayplan.apiserver.call import Call
 from bayplan.apiserver.errors import StatusError, bad_request, unsupported_media_type
 from bayplan.apiserver.patches import PatchError, PatchTestError, apply_json_patch, merge_patch
@@ -37,7 +37,6 @@ async def patch(writer: Writer, call: Call) -> Response:
         raise unsupported_media_type(call.content_type, SUPPORTED)
     if call.query.get("force"):
         raise bad_request("force: Forbidden: may not be specified for non-apply patch")
-    validation = field_validation(call.query.get("fieldValidation", ""))
     document = parse(call.body, "application/json", "the patch")
     if media != JSON_PATCH and not isinstance(document, dict):
         raise bad_request("a merge patch is an object with the fields to change")
@@ -69,7 +68,7 @@ async def patch(writer: Writer, call: Call) -> Response:
             or result.get("apiVersion", kind.group_version) != kind.group_version
         ):
             raise bad_request("a patch must not change kind or apiVersion")
-        decoded = typed(kind, result, validation)
+        decoded = typed(kind, result, call.validation)
         if not warned:
             call.warnings.extend(decoded.warnings)
             warned = True

@@ -22,6 +22,9 @@ __all__ = ["Policy", "rfc3339", "utc_now"]
 
 Object = dict[str, Any]
 
+UNSAID = "must be specified for an update"
+"""An update that has to name its revision and does not is refused as such, before any other rule."""
+
 
 def utc_now() -> datetime:
     return datetime.now(UTC)
@@ -125,6 +128,15 @@ class Policy:
     def _refused(self, resource: Resource, name: str, refusal: admission.Refusal) -> StatusError:
         kind = resource.kind
         if isinstance(refusal, admission.Invalid):
+            missing = [
+                c for c in refusal.causes if c.field == "metadata.resourceVersion" and c.message.endswith(UNSAID)
+            ]
+            if missing:
+                error = invalid(kind, name, missing[:1])
+                assert error.details is not None
+                error.message = f'{kind.group_resource} "{name}" is invalid: {missing[0].field}: {missing[0].message}'
+                error.details["kind"] = kind.plural
+                return error
             return invalid(kind, name, refusal.causes)
         if isinstance(refusal, admission.Forbidden):
             return forbidden(kind, name, f'{kind.group_resource} "{name}" is forbidden: {refusal}')

@@ -41,7 +41,7 @@ class Resource:
     def deprecation(self) -> str:
         """The warning that a deprecated version answers with; "" for the others."""
         since = DEPRECATED.get((self.kind.group, self.kind.version))
-        if since is None or (self.kind.version == "v1alpha3" and self.kind.kind != "DeviceTaintRule"):
+        if since is None or (self.kind.kind == "DeviceTaintRule") != (self.kind.version == "v1alpha3"):
             return ""
         return f"{self.kind.group_version} {self.kind.kind} is deprecated in {since[0]}+, unavailable in {since[1]}+"
 

@@ -189,6 +189,8 @@ class APIServer:
         trace.verb, trace.group, trace.resource = verb, kind.group, kind.plural
         self._check(user, verb, target, query)
         call = Call(target, method, verb, query, headers, body, user)
+        if method != "GET":
+            call.check_options()
         return await self._dispatch(call)
 
     async def _dispatch(self, call: Call) -> Response:

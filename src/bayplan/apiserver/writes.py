@@ -16,7 +16,7 @@ import msgspec
 
 from bayplan.admission.admit import Operation
 from bayplan.api.conversion import convert
-from bayplan.apiserver.bodies import decode_body, field_validation
+from bayplan.apiserver.bodies import decode_body
 from bayplan.apiserver.call import Call
 from bayplan.apiserver.deletion import finished
 from bayplan.apiserver.encoding import decode_value, encode_object, object_bytes, value_bytes
@@ -111,9 +111,8 @@ class Writer:
         """The request's body as an object of the request's version, its unknown fields reported."""
         if call.resource.deprecation:
             call.warnings.append(call.resource.deprecation)
-        validation = field_validation(call.query.get("fieldValidation", ""))
         try:
-            decoded = decode_body(self.served, call.resource.kind, call.body, call.content_type, validation)
+            decoded = decode_body(self.served, call.resource.kind, call.body, call.content_type, call.validation)
         except StatusError as error:
             error.warnings = list(call.warnings) or None
             raise
@@ -125,8 +124,7 @@ class Writer:
         kind, namespace = call.resource.kind, call.target.namespace
         given = metadata.get("namespace")
         if not kind.namespaced:
-            if given:
-                raise bad_request("namespace may not be set on this object: it is cluster-scoped")
+            metadata.pop("namespace", None)
             return
         if given and given != namespace:
             raise bad_request("the namespace of the provided object does not match the namespace sent on the request")
