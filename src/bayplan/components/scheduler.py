@@ -29,6 +29,8 @@ from bayplan.components.scheduler_gangs import GangScheduling
 from bayplan.components.scheduler_metrics import SchedulerMetrics
 from bayplan.components.scheduler_report import Reporter
 from bayplan.components.scheduler_world import World
+from bayplan.dra.record import Record
+from bayplan.explain.allocation import allocation_cause
 from bayplan.explain.scheduling import fit_message, node_counts, with_causes
 from bayplan.scheduling.cluster import PodInfo
 from bayplan.scheduling.cycle import Decider, Placement
@@ -94,6 +96,8 @@ class Scheduler:
         )
         self._waiting_for_claim: dict[tuple[str, str], dict[str, None]] = {}
         """Claim -> names of the pods (in its namespace) that wait for it."""
+        for decider in self._deciders.values():
+            decider.new_record = Record
         self._nominated: dict[str, str] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self.in_flight: dict[str, asyncio.Task[None]] = {}
@@ -458,7 +462,8 @@ class Scheduler:
         )
 
     def causes(self, failure: Unschedulable) -> list[tuple[str, str]]:
-        return []
+        """Node by node, what the allocator's records say."""
+        return [(node, allocation_cause(record)) for node, record in failure.causes]
 
     # -- preemption
 

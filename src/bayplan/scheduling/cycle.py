@@ -38,7 +38,7 @@ __all__ = ["Candidates", "Decider", "NodeCheck", "Placement", "sample_size"]
 
 _FOR_ALL: Final = ("NodeUnschedulable", "TaintToleration")
 """Plugins that refuse before NodeName and NodeAffinity are asked, as in kube-scheduler's order."""
-_RECORDS: Final = 8
+_RECORDS: Final = 4
 """For how many refused nodes the allocator's record is kept."""
 
 NodeCheck = Callable[[PodInfo, NodeInfo, NodeClaims], Rejection | None]
