@@ -1,0 +1,209 @@
+"""Small worlds for the allocator, drawn so that every feature meets every other."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import strategies as st
+
+DRIVER = "gpu.example.com"
+ALL_FEATURES = {
+    "AdminAccess": True,
+    "ConsumableCapacity": True,
+    "DeviceBindingAndStatus": True,
+    "DeviceCompatibilityGroups": True,
+    "DeviceTaints": True,
+    "ListTypeAttributes": True,
+    "PartitionableDevices": True,
+    "PrioritizedList": True,
+}
+Json = dict[str, Any]
+
+_attribute = f'device.attributes["{DRIVER}"]'
+SELECTORS = [
+    f"{_attribute}.index < 2",
+    f"{_attribute}.index >= 1",
+    f'"model" in {_attribute} && {_attribute}.model == "A"',
+    "device.allowMultipleAllocations",
+]
+FAILING = [f'{_attribute}.model == "A"']
+
+
+def _maybe(draw: st.DrawFn, chance: int) -> bool:
+    return draw(st.integers(0, 9)) < chance
+
+
+@st.composite
+def devices(draw: st.DrawFn, names: list[str], sets: list[str]) -> list[Json]:
+    out: list[Json] = []
+    for number, name in enumerate(names):
+        device: Json = {"name": name, "attributes": {"index": {"int": number}}}
+        attributes = device["attributes"]
+        if _maybe(draw, 7):
+            attributes["model"] = {"string": draw(st.sampled_from("AB"))}
+        if _maybe(draw, 8):
+            attributes["zone"] = {"int": draw(st.integers(0, 1))}
+        if _maybe(draw, 6):
+            links = draw(st.sets(st.integers(0, 3), min_size=1, max_size=2))
+            attributes[f"{DRIVER}/link"] = {"ints": sorted(links)} if len(links) > 1 else {"int": min(links)}
+        if _maybe(draw, 3):
+            device["allowMultipleAllocations"] = True
+        if _maybe(draw, 4):
+            device["capacity"] = {"mem": draw(capacities())}
+        if sets and _maybe(draw, 7):
+            use: Json = {
+                "counterSet": draw(st.sampled_from(sets)),
+                "counters": {"slots": {"value": str(draw(st.integers(0, 2)))}},
+            }
+            if _maybe(draw, 4):
+                use["compatibilityGroups"] = draw(st.sampled_from([["x"], ["y"], ["x", "y"]]))
+            device["consumesCounters"] = [use]
+        if _maybe(draw, 2):
+            effect = draw(st.sampled_from(["NoSchedule", "NoExecute", "None"]))
+            device["taints"] = [{"key": draw(st.sampled_from("kl")), "effect": effect}]
+        if _maybe(draw, 1):
+            device["bindingConditions"] = ["ready"]
+        out.append(device)
+    return out
+
+
+@st.composite
+def capacities(draw: st.DrawFn) -> Json:
+    value = draw(st.integers(2, 6))
+    capacity: Json = {"value": str(value)}
+    kind = draw(st.integers(0, 3))
+    if kind == 1:
+        capacity["requestPolicy"] = {"default": str(draw(st.integers(0, 2)))}
+    elif kind == 2:
+        capacity["requestPolicy"] = {"default": "1", "validValues": ["1", "2", str(value)]}
+    elif kind == 3:
+        capacity["requestPolicy"] = {"default": "1", "validRange": {"min": "1", "step": "2"}}
+    return capacity
+
+
+@st.composite
+def pools(draw: st.DrawFn, names: list[str]) -> list[Json]:
+    """One pool of one or two slices of devices, perhaps with a slice of counters."""
+    name = draw(st.sampled_from(names))
+    driver = draw(st.sampled_from([DRIVER, DRIVER, DRIVER, "nic.example.com"]))
+    sets = draw(st.sampled_from([[], [], ["c0"], ["c0", "c1"]]))
+    parts = draw(st.integers(1, 2))
+    count = parts + bool(sets) + (0 if draw(st.integers(0, 19)) else 1)
+    where = draw(st.sampled_from([{"nodeName": "n1"}, {"nodeName": "n1"}, {"allNodes": True}]))
+    slices = []
+    for part in range(parts):
+        size = draw(st.integers(1, 3))
+        spec: Json = {
+            "driver": driver,
+            "pool": {"name": name, "generation": 1, "resourceSliceCount": count},
+            **where,
+            "devices": draw(devices([f"d{part}{i}" for i in range(size)], sets)),
+        }
+        slices.append({"metadata": {"name": f"{driver}-{name}-{1 - part}"}, "spec": spec})
+    if sets:
+        counters = [{"name": s, "counters": {"slots": {"value": str(draw(st.integers(1, 4)))}}} for s in sets]
+        spec = {**slices[0]["spec"], "sharedCounters": counters}
+        del spec["devices"]
+        slices.append({"metadata": {"name": f"{driver}-{name}-counters"}, "spec": spec})
+    return slices
+
+
+@st.composite
+def steps(draw: st.DrawFn, alternative: bool, selectors: list[str]) -> Json:
+    step: Json = {"deviceClassName": draw(st.sampled_from(["any", "any", "gpu"]))}
+    if _maybe(draw, 2):
+        step["allocationMode"] = "All"
+    else:
+        step |= {"allocationMode": "ExactCount", "count": draw(st.integers(1, 3))}
+    if _maybe(draw, 5):
+        step["selectors"] = [{"cel": {"expression": draw(st.sampled_from(selectors))}}]
+        if step["deviceClassName"] == "any":
+            step["deviceClassName"] = "gpu"
+    if _maybe(draw, 2):
+        step["tolerations"] = [draw(st.sampled_from([{"operator": "Exists"}, {"key": "k", "operator": "Exists"}]))]
+    if _maybe(draw, 2):
+        step["capacity"] = {"requests": {"mem": str(draw(st.integers(0, 4)))}}
+    if not alternative and _maybe(draw, 1):
+        step["adminAccess"] = True
+    return step
+
+
+@st.composite
+def claims(draw: st.DrawFn, name: str, selectors: list[str]) -> Json:
+    requests: list[Json] = []
+    names = []
+    for number in range(draw(st.integers(1, 3))):
+        request: Json = {"name": f"r{number}"}
+        names.append(request["name"])
+        if _maybe(draw, 3):
+            request["firstAvailable"] = [{"name": f"s{i}", **draw(steps(True, selectors))} for i in range(2)]
+            names += [f"r{number}/s0", f"r{number}/s1"]
+        else:
+            request["exactly"] = draw(steps(False, selectors))
+        requests.append(request)
+    devices_: Json = {"requests": requests}
+    constraints = []
+    for _ in range(draw(st.sampled_from([0, 0, 1, 2]))):
+        kind = draw(st.sampled_from(["matchAttribute", "distinctAttribute"]))
+        constraint: Json = {kind: f"{DRIVER}/{draw(st.sampled_from(['zone', 'link', 'index']))}"}
+        if _maybe(draw, 5):
+            constraint["requests"] = sorted(draw(st.sets(st.sampled_from(names), min_size=1, max_size=2)))
+        constraints.append(constraint)
+    if constraints:
+        devices_["constraints"] = constraints
+    return {"metadata": {"name": name, "namespace": "ns", "uid": f"uid-{name}"}, "spec": {"devices": devices_}}
+
+
+@st.composite
+def allocated(draw: st.DrawFn, slices: list[Json]) -> list[Json]:
+    """Claims that hold some of the devices, whole or shared."""
+    out = []
+    for s in slices:
+        for device in s["spec"].get("devices", []):
+            if not _maybe(draw, 2):
+                continue
+            result: Json = {
+                "request": "r",
+                "driver": s["spec"]["driver"],
+                "pool": s["spec"]["pool"]["name"],
+                "device": device["name"],
+            }
+            if device.get("allowMultipleAllocations"):
+                result["shareID"] = f"share-{len(out)}"
+                if device.get("capacity"):
+                    result["consumedCapacity"] = {"mem": "1"}
+            elif _maybe(draw, 2):
+                result["adminAccess"] = True
+            name = f"old{len(out)}"
+            out.append(
+                {
+                    "metadata": {"name": name, "namespace": "ns", "uid": f"uid-{name}"},
+                    "spec": {"devices": {}},
+                    "status": {"allocation": {"devices": {"results": [result]}}},
+                }
+            )
+    return out
+
+
+@st.composite
+def worlds(draw: st.DrawFn, failing: bool = False) -> Json:
+    """A scenario as `bayplan replay allocation` takes it. ``failing``: with selectors that fail on some devices."""
+    selectors = SELECTORS + (FAILING * 3 if failing else [])
+    slices = draw(pools(["a", "b"]))
+    if _maybe(draw, 5):
+        slices += [s for s in draw(pools(["b", "c"])) if s["metadata"]["name"] not in {x["metadata"]["name"] for x in slices}]
+    features = dict(ALL_FEATURES)
+    if _maybe(draw, 2):
+        features[draw(st.sampled_from(["DeviceBindingAndStatus", "DeviceTaints"]))] = False
+    return {
+        "id": "w",
+        "features": features,
+        "node": {"metadata": {"name": "n1"}},
+        "slices": slices,
+        "classes": [
+            {"metadata": {"name": "any"}, "spec": {}},
+            {"metadata": {"name": "gpu"}, "spec": {"selectors": [{"cel": {"expression": f'device.driver == "{DRIVER}"'}}]}},
+        ],
+        "claims": [draw(claims(f"c{i}", selectors)) for i in range(draw(st.integers(1, 2)))],
+        "allocated": draw(allocated(slices)),
+    }
