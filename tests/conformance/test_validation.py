@@ -49,7 +49,9 @@ UID = re.compile(r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12
 class Answer:
     """What a server on top of admission would answer."""
 
-    def __init__(self, code: int, obj: Any = None, causes: list[tuple[str, str]] | None = None, message: str = "") -> None:
+    def __init__(
+        self, code: int, obj: Any = None, causes: list[tuple[str, str]] | None = None, message: str = ""
+    ) -> None:
         self.code, self.object, self.causes, self.message = code, obj, sorted(set(causes or ())), message
         self.warnings: list[str] = []
 
@@ -99,7 +101,9 @@ def request(
     try:
         obj = decoding.decode("io.k8s.api.core.v1.Binding" if verb == "binding" else kind.schema, body).object
     except decoding.DecodeError as error:
-        return Answer(400, message=f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: {error}')
+        return Answer(
+            400, message=f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: {error}'
+        )
     obj["kind"], obj["apiVersion"] = kind.kind, kind.group_version
     metadata = obj.setdefault("metadata", {})
     if kind.namespaced:
@@ -169,7 +173,7 @@ def normal(obj: Any) -> Any:
 def for_server(entry: dict[str, Any], expected: dict[str, Any]) -> bool:
     """Answers that admission has no part in."""
     message = expected.get("message", "")
-    if "raw" in entry or expected["code"] in (404, 409) and entry["kind"] != "Pod":
+    if "raw" in entry or (expected["code"] in (404, 409) and entry["kind"] != "Pod"):
         return True
     query = entry["path"].partition("?")[2]
     if expected["code"] == 422 and ("fieldManager" in query or "Bogus" in query):
@@ -181,7 +185,10 @@ def for_server(entry: dict[str, Any], expected: dict[str, Any]) -> bool:
 def difference(entry: dict[str, Any], expected: dict[str, Any], answer: Answer) -> tuple[str, str]:
     """("core" or "full" or "", what differs)."""
     if answer.code != expected["code"]:
-        return "core", f"expected {expected['code']} {expected.get('message', '')[:300]}, got {answer.code} {answer.message[:300]}"
+        return (
+            "core",
+            f"expected {expected['code']} {expected.get('message', '')[:300]}, got {answer.code} {answer.message[:300]}",
+        )
     if expected["code"] >= 400:
         wanted = sorted({(c["field"], c["reason"]) for c in expected.get("causes", ())})
         if wanted != answer.causes:
@@ -195,7 +202,9 @@ def difference(entry: dict[str, Any], expected: dict[str, Any], answer: Answer) 
         if have != expected["stored"]:
             return "full", "; ".join(paths(expected["stored"], have))
     # Warnings about unknown fields and deprecated versions are the server's.
-    wanted_warnings = [w for w in expected.get("warnings", ()) if "unknown field" not in w and "is deprecated in" not in w]
+    wanted_warnings = [
+        w for w in expected.get("warnings", ()) if "unknown field" not in w and "is deprecated in" not in w
+    ]
     if wanted_warnings != [header(w) for w in answer.warnings]:
         return "full", f"warnings: expected {wanted_warnings}, got {answer.warnings}"
     return "", ""

@@ -8,4 +8,15 @@ from bayplan.admission.admit import Admitted, admit
 from bayplan.admission.context import Context, Decision
 from bayplan.admission.errors import BadRequest, Cause, Conflict, Forbidden, Invalid, Refusal
 
-__all__ = ["Admitted", "BadRequest", "Cause", "Conflict", "Context", "Decision", "Forbidden", "Invalid", "Refusal", "admit"]
+__all__ = [
+    "Admitted",
+    "BadRequest",
+    "Cause",
+    "Conflict",
+    "Context",
+    "Decision",
+    "Forbidden",
+    "Invalid",
+    "Refusal",
+    "admit",
+]

@@ -153,9 +153,7 @@ def _keep(target: Object, source: Object, key: str) -> None:
         target.pop(key, None)
 
 
-def _finish(
-    kind: Kind, known: Rules, obj: Object, old: Object | None, errors: Errors, context: Context
-) -> Admitted:
+def _finish(kind: Kind, known: Rules, obj: Object, old: Object | None, errors: Errors, context: Context) -> Admitted:
     if errors:
         raise Invalid(errors)
     known.warn(obj, old, context)

@@ -23,7 +23,9 @@ def validate_binding_conditions(errors: Errors, field: str, owner: Object) -> No
         text = "bindingFailureConditions are required to use bindingConditions"
         errors.invalid(f"{field}.bindingFailureConditions", negative, text)
     elif negative and not positive:
-        errors.invalid(f"{field}.bindingConditions", positive, "bindingConditions are required to use bindingFailureConditions")
+        errors.invalid(
+            f"{field}.bindingConditions", positive, "bindingConditions are required to use bindingFailureConditions"
+        )
     else:
         for index, kind in enumerate(negative or ()):
             if kind in (positive or ()):

@@ -29,7 +29,9 @@ def _features(gates: FeatureGates) -> cel.Features:
     )
 
 
-def validate_selectors(errors: Errors, field: str, selectors: list[Object], stored: list[Object], context: Context) -> None:
+def validate_selectors(
+    errors: Errors, field: str, selectors: list[Object], stored: list[Object], context: Context
+) -> None:
     """A list of device selectors; those that are already stored are not judged again."""
     if len(selectors) > MAX_SELECTORS:
         errors.too_many(field, len(selectors), MAX_SELECTORS)

@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from typing import Any, Final, TypeAlias
 
 from bayplan.admission.admin_access import check_allocation
+from bayplan.admission.binding_conditions import validate_binding_conditions
 from bayplan.admission.conditions import validate_conditions, validate_raw_object
 from bayplan.admission.context import Context
 from bayplan.admission.device_claims import request_names, validate_request_reference, validate_request_references
@@ -24,7 +25,6 @@ from bayplan.admission.opaque_config import MAX_CONFIGS, validate_configuration
 from bayplan.admission.selectors import validate_node_selector
 from bayplan.admission.status_authorization import check_authorization
 from bayplan.admission.taints import default_tolerations, validate_toleration
-from bayplan.admission.binding_conditions import validate_binding_conditions
 
 Object: TypeAlias = dict[str, Any]
 
@@ -76,7 +76,11 @@ def _drop_gated(status: Object, old: Object, context: Context) -> None:
                 for field in fields:
                     result.pop(field, None)
     allocation = status.get("allocation")
-    if allocation and not on("DRADeviceBindingConditions") and not (old.get("allocation") or {}).get("allocationTimestamp"):
+    if (
+        allocation
+        and not on("DRADeviceBindingConditions")
+        and not (old.get("allocation") or {}).get("allocationTimestamp")
+    ):
         allocation.pop("allocationTimestamp", None)
 
 
@@ -100,7 +104,9 @@ def validate_status(errors: Errors, obj: Object, old: Object, context: Context) 
     _validate_reservations(errors, obj, old)
 
 
-def _validate_allocation(errors: Errors, allocation: Object, names: dict[str, tuple[str, ...]], context: Context) -> None:
+def _validate_allocation(
+    errors: Errors, allocation: Object, names: dict[str, tuple[str, ...]], context: Context
+) -> None:
     field = "status.allocation.devices"
     devices = allocation.get("devices") or {}
     results, configs = devices.get("results") or (), devices.get("config") or ()

@@ -126,7 +126,11 @@ def _validate_env(errors: Errors, field: str, variables: list[Object]) -> None:
         if not name:
             errors.required(f"{where}.name")
         elif _ENV_NAME.fullmatch(name) is None:
-            errors.invalid(f"{where}.name", name, "a valid environment variable name must consist only of printable ASCII characters other than '='")  # noqa: E501
+            errors.invalid(
+                f"{where}.name",
+                name,
+                "a valid environment variable name must consist only of printable ASCII characters other than '='",
+            )
         source = variable.get("valueFrom")
         if source is None:
             continue

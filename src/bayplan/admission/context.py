@@ -28,6 +28,10 @@ def _no_pod(namespace: str, name: str) -> Mapping[str, Any] | None:
     return None
 
 
+def _exists(name: str) -> bool:
+    return True
+
+
 def _allow(verb: str, group: str, resource: str, namespace: str, name: str) -> Decision:
     return Decision(True)
 
@@ -39,8 +43,9 @@ class Context:
     ``now`` is the time of the request, RFC 3339 in whole seconds and UTC. ``namespace_labels`` gives the labels of the
     request's namespace. ``priority_class(name)`` gives the PriorityClass object with that name, ``priority_class(None)`` the
     global default one; None where there is none. ``service_account_exists(name)`` tells whether the namespace has one.
-    ``authorize(verb, group, resource, namespace, name)`` asks the authorizer about the request's user ("" = all).
-    ``raw_body`` is the request as JSON text, if it came as such. ``user_node`` is the node that the user's credentials are bound to, if any. ``warn`` collects warnings.
+    ``pod(namespace, name)`` gives a stored pod. ``authorize(verb, group, resource, namespace, name)`` asks the authorizer
+    about the request's user ("" = all). ``raw_body`` is the request as JSON text, if it came as such. ``user_node`` is the
+    node that the user's credentials are bound to, if any. ``warn`` collects warnings.
     """
 
     gates: FeatureGates
@@ -50,7 +55,7 @@ class Context:
     namespace: str = ""
     namespace_labels: Callable[[], Mapping[str, str]] = _no_labels
     priority_class: Callable[[str | None], Mapping[str, Any] | None] = _no_priority_class
-    service_account_exists: Callable[[str], bool] = bool
+    service_account_exists: Callable[[str], bool] = _exists
     pod: Callable[[str, str], Mapping[str, Any] | None] = _no_pod
     authorize: Callable[[str, str, str, str, str], Decision] = _allow
     raw_body: bytes | None = None

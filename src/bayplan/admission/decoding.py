@@ -88,7 +88,7 @@ def _struct(type_name: str) -> Decoder:
                 continue
             if item is None:
                 continue
-            if step is str:
+            if step is _text:
                 if item.__class__ is not str:
                     raise _at(_Mismatch(_json_kind(item), "string"), short, key)
                 out[key] = item
@@ -109,7 +109,7 @@ def _at(mismatch: _Mismatch, owner: str, key: str) -> _Mismatch:
 
 
 @cache
-def _value(type_: str) -> Decoder | type[str]:
+def _value(type_: str) -> Decoder:
     if type_.startswith("ref:"):
         # Types may contain themselves, so the inner walk is looked up when it is first needed.
         return _later(type_[4:])
@@ -133,7 +133,7 @@ def _later(type_name: str) -> Decoder:
 
 def _list(type_: str) -> Decoder:
     inner, wanted = _value(type_[2:]), _go_type(type_)
-    plain, zero = inner is str, _zero(type_[2:])
+    plain, zero = inner is _text, _zero(type_[2:])
 
     def walk(value: Any, unknown: list[str]) -> list[Any]:
         if value.__class__ is not list:
@@ -152,7 +152,7 @@ def _list(type_: str) -> Decoder:
 
 def _map(type_: str) -> Decoder:
     inner, wanted = _value(type_[2:]), _go_type(type_)
-    plain, zero = inner is str, _zero(type_[2:])
+    plain, zero = inner is _text, _zero(type_[2:])
 
     def walk(value: Any, unknown: list[str]) -> dict[str, Any]:
         if value.__class__ is not dict:
@@ -177,6 +177,13 @@ def _zero(type_: str) -> Callable[[], Any]:
     if type_.startswith("[]"):
         return list
     return bool if type_ == "bool" else int
+
+
+def _text(value: Any, unknown: list[str]) -> str:
+    """A string. The walks above know this one and do its work themselves: most fields are strings."""
+    if value.__class__ is not str:
+        raise _Mismatch(_json_kind(value), "string")
+    return str(value)
 
 
 def _bool(value: Any, unknown: list[str]) -> bool:
@@ -237,6 +244,8 @@ def _time(value: Any, unknown: list[str]) -> str:
 def _microtime(value: Any, unknown: list[str]) -> str:
     if value.__class__ is not str:
         raise _Mismatch(_json_kind(value), "string")
+    if len(value) == 27 and value[-1] == "Z" and (match := _TIME.fullmatch(value)) and _plausible(match):
+        return str(value)
     return _moment(value).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
@@ -307,8 +316,8 @@ def _any(value: Any, unknown: list[str]) -> Any:
     return value
 
 
-_SCALARS: Final[dict[str, Decoder | type[str]]] = {
-    "string": str,
+_SCALARS: Final[dict[str, Decoder]] = {
+    "string": _text,
     "bool": _bool,
     "int32": _integer(32),
     "int64": _integer(64),

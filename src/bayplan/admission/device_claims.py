@@ -26,7 +26,9 @@ MAX_CONSTRAINTS: Final = 32
 MODES: Final = ("All", "ExactCount")
 
 _ONE_OF: Final = "exactly one of `exactly` or `firstAvailable` is required"
-_REQUEST_NAME: Final = "must be the name of a request in the claim or the name of a request and a subrequest separated by '/'"
+_REQUEST_NAME: Final = (
+    "must be the name of a request in the claim or the name of a request and a subrequest separated by '/'"
+)
 
 
 def device_requests(devices: Object) -> Iterator[Object]:
@@ -182,7 +184,9 @@ def _validate_constraint(errors: Errors, field: str, constraint: Object, names: 
         check_fully_qualified_name(errors, f"{field}.distinctAttribute", distinct)
     else:
         # The words are the API server's, although nothing is set here.
-        errors.required(field, 'exactly one of "matchAttribute" or "distinctAttribute" is required, but multiple fields are set')
+        errors.required(
+            field, 'exactly one of "matchAttribute" or "distinctAttribute" is required, but multiple fields are set'
+        )
 
 
 def validate_request_references(

@@ -23,7 +23,9 @@ def _name(name: str) -> tuple[str, ...]:
 
 
 def _prepare(obj: Object, old: Object | None, context: Context) -> None:
-    if not context.gates.enabled("DRAExtendedResource") and not ((old or {}).get("spec") or {}).get("extendedResourceName"):
+    if not context.gates.enabled("DRAExtendedResource") and not ((old or {}).get("spec") or {}).get(
+        "extendedResourceName"
+    ):
         (obj.get("spec") or {}).pop("extendedResourceName", None)
 
 
@@ -50,6 +52,4 @@ def _validate_spec(errors: Errors, spec: Object, old: Object, context: Context) 
         errors.invalid("spec.extendedResourceName", name, "must be a valid extended resource name")
 
 
-RULES = Rules(
-    name=_name, prepare=_prepare, validate=_validate, validate_update=_validate_update, generation=True
-)
+RULES = Rules(name=_name, prepare=_prepare, validate=_validate, validate_update=_validate_update, generation=True)

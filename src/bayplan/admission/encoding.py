@@ -58,8 +58,9 @@ _KEPT: Final[dict[str, frozenset[str]]] = {
     "resource.DeviceRequestAllocationResult": frozenset({"shareID"}),
     "resource.AllocatedDeviceStatus": frozenset({"shareID"}),
     "core.PodResourceClaimStatus": frozenset({"resourceClaimName"}),
-    "core.HTTPGetAction": frozenset({"path"}),
-    "core.EmptyDirVolumeSource": frozenset({"medium"}),
+    "core.GRPCAction": frozenset({"service"}),
+    "core.HostPathVolumeSource": frozenset({"type"}),
+    "coordination.LeaseSpec": frozenset({"holderIdentity"}),
 }
 """Optional strings and lists whose emptiness means something (they are pointers in the API)."""
 
@@ -87,6 +88,7 @@ _DROPPED_ZERO: Final[dict[str, frozenset[str]]] = {
     "scheduling.PriorityClass": frozenset({"globalDefault"}),
 }
 """Optional numbers and booleans that are left out when zero (the others are pointers and stay)."""
+
 
 def encode(type_name: str, obj: dict[str, Any]) -> None:
     """Drop what is empty and add what is always written, in place."""

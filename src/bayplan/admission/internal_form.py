@@ -124,7 +124,12 @@ _FORMS: Final[dict[str, tuple[str, ...]]] = {
         "PartitionSummary? partitionSummary []PartitionTypeStatus",
         "ShareableSummary? shareableSummary",
     ),
-    "PartitionTypeStatus": ("Attribute attribute str", "Type type str", "Total total int", "Allocatable allocatable int"),
+    "PartitionTypeStatus": (
+        "Attribute attribute str",
+        "Type type str",
+        "Total total int",
+        "Allocatable allocatable int",
+    ),
     "PodResourceClaim": (
         "Name name str",
         "ResourceClaimName resourceClaimName",

@@ -28,7 +28,7 @@ def meta(obj: Object) -> Object:
     found = obj.get("metadata")
     if found is None:
         found = obj["metadata"] = {}
-    return found  # type: ignore[no-any-return]
+    return found
 
 
 def prepare_create(metadata: Object, namespaced: bool) -> None:
@@ -152,7 +152,10 @@ def _validate_owners(errors: Errors, owners: list[Object]) -> None:
         if owner.get("controller"):
             shown = f"{owner.get('kind')}/{owner.get('name')}"
             if controller:
-                text = f'Only one reference can have Controller set to true. Found "true" in references for {controller} and {shown}'
+                text = (
+                    'Only one reference can have Controller set to true. Found "true" in references for '
+                    f"{controller} and {shown}"
+                )
                 errors.invalid(field, Raw("[" + ",".join(map(_owner_json, owners)) + "]"), text)
             else:
                 controller = shown

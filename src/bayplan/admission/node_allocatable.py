@@ -7,22 +7,27 @@ and refused in the old one, as each version does; a capacity key without a multi
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from bayplan.admission.errors import Errors
 from bayplan.admission.names import check_attribute_name
-from bayplan.admission.resource_names import is_native
+from bayplan.admission.resource_names import is_native, is_node_allocatable
 from bayplan.api.quantity import Quantity
 
 Object: TypeAlias = dict[str, Any]
+
+_ENTRY: Final = (
+    "must be a node resource such as cpu, memory, ephemeral-storage or hugepages "
+    "(an entry is `<resource>: {mapping: {...}, overhead: {...}}`)"
+)
 
 
 def validate_node_resources(errors: Errors, field: str, resources: Object, capacities: Object) -> None:
     """Each entry has a mapping or an overhead, or both, for a resource of the node that is no extended resource."""
     for name, resource in resources.items():
         where = f"{field}[{name}]"
-        if not is_native(name):
-            errors.invalid(where, name, "must be a node resource such as cpu, memory, ephemeral-storage or hugepages")
+        if not is_node_allocatable(name):
+            errors.invalid(where, name, _ENTRY)
         mapping, overhead = resource.get("mapping"), resource.get("overhead")
         if mapping is None and overhead is None:
             errors.required(where, "at least one of `mapping` or `overhead` is required")
@@ -40,7 +45,9 @@ def _validate_mapping(errors: Errors, field: str, mapping: Object, capacities: O
         if mapping.get("capacityMultiplier") is None:
             errors.required(field, "exactly one of `capacityKey` or `deviceMultiplier` is required")
         else:
-            errors.invalid(f"{field}.capacityMultiplier", mapping["capacityMultiplier"], "is only valid with `capacityKey`")
+            errors.invalid(
+                f"{field}.capacityMultiplier", mapping["capacityMultiplier"], "is only valid with `capacityKey`"
+            )
     elif device is not None and (key is not None or mapping.get("capacityMultiplier") is not None):
         text = "exactly one of `capacityKey` or `deviceMultiplier` is required, but multiple fields are set"
         errors.invalid(field, None, text)

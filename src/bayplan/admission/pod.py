@@ -21,6 +21,7 @@ from bayplan.admission.pod_defaults import containers_of, default_pod, default_t
 from bayplan.admission.pod_resources import validate_pod_level, warn_of_fractions
 from bayplan.admission.pod_status import prepare_status, validate_status
 from bayplan.admission.pod_update import validate_update
+from bayplan.admission.priority import PREEMPTION_POLICIES, set_priority
 from bayplan.admission.qos import qos_class
 from bayplan.admission.rules import Rules
 from bayplan.admission.volumes import validate_volumes
@@ -29,9 +30,6 @@ from bayplan.api.quantity import Quantity
 Object: TypeAlias = dict[str, Any]
 
 DNS_POLICIES: Final = ("ClusterFirstWithHostNet", "ClusterFirst", "Default", "None")
-PREEMPTION_POLICIES: Final = ("PreemptLowerPriority", "Never")
-SYSTEM_CLASSES: Final = {"system-node-critical": 2000001000, "system-cluster-critical": 2000000000}
-HIGHEST_USER_PRIORITY: Final = 1000000000
 MAX_DEADLINE: Final = 2**31 - 1
 
 
@@ -42,7 +40,9 @@ def _prepare(obj: Object, old: Object | None, context: Context) -> None:
         obj["status"] = old.get("status") or {}
         return
     _default_service_account(spec, context)
-    _default_priority(spec, context)
+    priority = set_priority(spec, context, "pod")
+    if not spec.get("preemptionPolicy"):
+        spec["preemptionPolicy"] = priority.policy
     default_tolerations(spec)
     status: Object = {"phase": "Pending", "qosClass": qos_class(spec, context.gates.enabled("PodLevelResources"))}
     if spec.get("schedulingGates"):
@@ -75,31 +75,6 @@ def _default_service_account(spec: Object, context: Context) -> None:
     if not context.service_account_exists(name):
         account = f"{context.namespace}/{name}"
         raise Forbidden(f'error looking up service account {account}: serviceaccount "{name}" not found')
-
-
-def _default_priority(spec: Object, context: Context) -> None:
-    """The numbers of the PriorityClass; a class that is not there is refused."""
-    name = spec.get("priorityClassName") or ""
-    value, policy = 0, "PreemptLowerPriority"
-    if name in SYSTEM_CLASSES:
-        value = SYSTEM_CLASSES[name]
-    else:
-        found = context.priority_class(name or None)
-        if found is not None:
-            value, policy = found.get("value") or 0, found.get("preemptionPolicy") or policy
-            spec["priorityClassName"] = (found.get("metadata") or {}).get("name") or name
-        elif name:
-            raise Forbidden(f"no PriorityClass with name {name} was found")
-    given = spec.get("priority")
-    if given is not None and given != value:
-        text = (
-            f"the integer value of priority ({given}) must not be provided in pod spec; "
-            f"priority admission controller computed {value} from the given PriorityClass name"
-        )
-        raise Forbidden(text)
-    spec["priority"] = value
-    if not spec.get("preemptionPolicy"):
-        spec["preemptionPolicy"] = policy
 
 
 def _validate(errors: Errors, obj: Object, context: Context) -> None:

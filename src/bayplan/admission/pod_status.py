@@ -19,7 +19,9 @@ def prepare_status(obj: Object, old: Object | None, context: Context) -> None:
     status, before = obj.get("status"), (old or {}).get("status") or {}
     if status is None:
         status = obj["status"] = {}
-    status["qosClass"] = before.get("qosClass") or qos_class(obj.get("spec") or {}, context.gates.enabled("PodLevelResources"))
+    status["qosClass"] = before.get("qosClass") or qos_class(
+        obj.get("spec") or {}, context.gates.enabled("PodLevelResources")
+    )
     on = context.gates.enabled
     if not on("DRAExtendedResource") and not before.get("extendedResourceClaimStatus"):
         status.pop("extendedResourceClaimStatus", None)

@@ -91,7 +91,9 @@ def _resize(new: Object, old: Object, context: Context) -> Object:
     level = context.gates.enabled("PodLevelResources")
     if qos_class(merged, level) != ((old.get("status") or {}).get("qosClass") or qos_class(before, level)):
         was = (old.get("status") or {}).get("qosClass")
-        errors.invalid("spec", qos_class(merged, level), f'Pod QOS Class may not change as a result of resizing, it was "{was}"')
+        errors.invalid(
+            "spec", qos_class(merged, level), f'Pod QOS Class may not change as a result of resizing, it was "{was}"'
+        )
     if errors:
         raise Invalid(errors)
     metadata = dict(old.get("metadata") or {})

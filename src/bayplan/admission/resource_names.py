@@ -38,6 +38,11 @@ def is_native(name: str) -> bool:
     return "/" not in name or (NATIVE_DOMAIN in name and not is_device_class(name))
 
 
+def is_node_allocatable(name: str) -> bool:
+    """A resource that a node reports as allocatable and that is no extended one."""
+    return name in STANDARD or name == "pods" or name.startswith((HUGEPAGES, "attachable-volumes-"))
+
+
 @lru_cache(maxsize=4096)
 def is_extended(name: str) -> bool:
     """A resource of a device plugin or a device class: a domain outside kubernetes.io, no ``requests.`` before it, and short

@@ -12,7 +12,13 @@ from bayplan.admission.context import Context
 from bayplan.admission.devices import default_device, prepare_devices, validate_counters, validate_device
 from bayplan.admission.errors import Errors, Raw
 from bayplan.admission.internal_form import internal
-from bayplan.admission.names import check_driver_name, check_fully_qualified_name, check_label, check_pool_name, subdomain_faults
+from bayplan.admission.names import (
+    check_driver_name,
+    check_fully_qualified_name,
+    check_label,
+    check_pool_name,
+    subdomain_faults,
+)
 from bayplan.admission.rules import Rules
 from bayplan.admission.selectors import validate_node_selector
 
@@ -31,7 +37,7 @@ def _spec(obj: Object) -> Object:
     found = obj.get("spec")
     if found is None:
         found = obj["spec"] = {}
-    return found  # type: ignore[no-any-return]
+    return found
 
 
 def _default(obj: Object, context: Context) -> None:
@@ -182,6 +188,4 @@ def _validate_operations(errors: Errors, operations: list[str] | tuple[()]) -> N
         errors.invalid("spec.skipNodeOperations", list(operations), text)
 
 
-RULES = Rules(
-    default=_default, prepare=_prepare, validate=_validate, validate_update=_validate_update, generation=True
-)
+RULES = Rules(default=_default, prepare=_prepare, validate=_validate, validate_update=_validate_update, generation=True)

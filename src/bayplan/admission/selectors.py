@@ -76,7 +76,9 @@ def validate_label_selector(errors: Errors, field: str, selector: Object) -> Non
                 errors.required(f"{where}.values", "must be specified when `operator` is 'In' or 'NotIn'")
         elif operator in _LABEL_OPERATORS:
             if values:
-                errors.forbidden(f"{where}.values", "may not be specified when `operator` is 'Exists' or 'DoesNotExist'")
+                errors.forbidden(
+                    f"{where}.values", "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
+                )
         else:
             errors.invalid(f"{where}.operator", operator, "not a valid selector operator")
         check_qualified_name(errors, f"{where}.key", requirement.get("key") or "")
