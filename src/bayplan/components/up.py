@@ -1,0 +1,180 @@
+"""`bayplan up`: the whole thing on one machine.
+
+API server, store, controllers and scheduler share this process; the agent of this machine, the agents of simulated nodes and
+the example driver are child processes with credentials of their own. Everything lives in the data directory::
+
+    kubeconfig               the administrator's
+    kubelet.yaml             this machine's KubeletConfiguration, written at the first start, yours to change
+    simulated-kubelet.yaml   the simulated nodes'
+    credentials/             a kubeconfig per child
+    node/, simulated/        the agents' state
+    logs/                    the children's
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from bayplan.api.gates import FeatureGates
+from bayplan.api.scheduler_config import SchedulerConfig
+from bayplan.apiserver.authentication import MASTERS
+from bayplan.client.inprocess import InProcessClient
+from bayplan.components import apiserver, controllers, scheduler
+from bayplan.components.children import Child, Children
+from bayplan.node.host import default_node_name
+
+log = logging.getLogger(__name__)
+
+ALL_GATES: Final = "AllAlpha=true,AllBeta=true"
+NODES: Final = "system:nodes"
+
+LOCAL_KUBELET: Final = """\
+# The KubeletConfiguration of this machine's agent. bayplan wrote it at the first start; change it as you like.
+apiVersion: kubelet.config.k8s.io/v1beta1
+kind: KubeletConfiguration
+cpuManagerPolicy: static
+cpuManagerReconcilePeriod: 2s
+topologyManagerPolicy: best-effort
+kubeReserved:
+  cpu: 500m
+"""
+SIMULATED_KUBELET: Final = """\
+# The KubeletConfiguration of the simulated nodes. bayplan wrote it at the first start; change it as you like.
+apiVersion: kubelet.config.k8s.io/v1beta1
+kind: KubeletConfiguration
+cpuManagerPolicy: static
+topologyManagerPolicy: single-numa-node
+kubeReserved:
+  cpu: "1"
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class UpSettings:
+    """What `up` starts. ``simulated``: NAME=MACHINE texts. ``devices``: GPUs of the example driver, 0 for no driver."""
+
+    data_dir: Path
+    port: int | None = None
+    gates: str = ALL_GATES
+    local_node: bool = True
+    node_name: str = ""
+    kubelet_config: Path | None = None
+    simulated: tuple[str, ...] = ()
+    simulated_config: Path | None = None
+    devices: int = 8
+    allow_host_commands: bool = True
+    runtime: str = "process"
+
+
+@dataclass
+class Running:
+    """Where it runs."""
+
+    url: str
+    kubeconfig: Path
+    node_name: str
+    client: InProcessClient
+    children: list[Child] = field(default_factory=list)
+
+
+@contextlib.asynccontextmanager
+async def control_plane(settings: apiserver.Settings) -> AsyncIterator[apiserver.RunningAPIServer]:
+    """API server, controllers and scheduler in this process; RBAC applies to both as it does over HTTP."""
+    server = await apiserver.start(settings)
+    async with contextlib.AsyncExitStack() as stack:
+        stack.push_async_callback(server.stop)
+        gates = settings.gates
+        manager = InProcessClient(server.api, server.headers_for("system:kube-controller-manager"))
+        planner = InProcessClient(server.api, server.headers_for("system:kube-scheduler"))
+        await stack.enter_async_context(controllers.running(manager, gates))
+        await stack.enter_async_context(scheduler.running(planner, SchedulerConfig(), gates))
+        yield server
+
+
+@contextlib.asynccontextmanager
+async def running(settings: UpSettings, tell: Callable[[str], None] = log.info) -> AsyncIterator[Running]:
+    """Everything, from started to stopped. Raises APIServerError, GateError and ChildError, each one clear line."""
+    gates = FeatureGates.parse(settings.gates)
+    data = settings.data_dir
+    plane = apiserver.Settings(data, gates, settings.port)
+    async with control_plane(plane) as server:
+        for name in ("logs", "credentials"):
+            (data / name).mkdir(mode=0o700, exist_ok=True)
+        client = InProcessClient(server.api, server.headers_for(apiserver.ADMIN_NAME, (MASTERS,)))
+        result = Running(server.url, server.kubeconfig, settings.node_name or default_node_name(), client)
+        tell(f"control plane ready: {server.url}")
+        children = Children(data / "logs")
+        try:
+            for child in _children(settings, server, result.node_name):
+                await children.start(child)
+                result.children.append(child)
+                tell(f"{child.name} ready")
+            yield result
+        finally:
+            await children.stop()
+
+
+def _children(settings: UpSettings, server: apiserver.RunningAPIServer, node: str) -> list[Child]:
+    data, gates = settings.data_dir, ("--feature-gates", settings.gates)
+    found: list[Child] = []
+    if settings.local_node:
+        path = server.write_kubeconfig(data / "credentials" / "node.kubeconfig", f"system:node:{node}", (NODES,))
+        config = settings.kubelet_config or _config(data / "kubelet.yaml", LOCAL_KUBELET)
+        allow = "--allow-host-commands" if settings.allow_host_commands else "--no-allow-host-commands"
+        root = data / "node"
+        args = [
+            "agent",
+            "--kubeconfig",
+            str(path),
+            "--node-name",
+            node,
+            "--root-dir",
+            str(root),
+            "--config",
+            str(config),
+        ]
+        found.append(Child("agent", [*args, "--runtime", settings.runtime, allow, *gates], ready="agent: ready"))
+        if settings.devices:
+            args = ["driver", "--kubeconfig", str(path), "--node-name", node, "--root-dir", str(root)]
+            found.append(Child("driver", [*args, "--devices", str(settings.devices)]))
+    if settings.simulated:
+        path = server.write_kubeconfig(
+            data / "credentials" / "simulated.kubeconfig", "bayplan:simulated-nodes", (MASTERS,)
+        )
+        config = settings.simulated_config or _config(data / "simulated-kubelet.yaml", SIMULATED_KUBELET)
+        args = [
+            "agent",
+            "--kubeconfig",
+            str(path),
+            "--root-dir",
+            str(data / "simulated"),
+            "--config",
+            str(config),
+            *gates,
+        ]
+        for spec in settings.simulated:
+            args += ["--node", spec]
+        found.append(Child("simulated", args, ready="agent: ready"))
+    return found
+
+
+def _config(path: Path, text: str) -> Path:
+    """The configuration file, written if there is none yet."""
+    if not path.exists():
+        path.write_text(text)
+    return path
+
+
+async def run(settings: UpSettings, stop: asyncio.Event, tell: Callable[[str], None]) -> None:
+    """Run everything until ``stop`` is set."""
+    async with running(settings, tell) as result:
+        tell(f"kubeconfig: {result.kubeconfig}")
+        tell(f"try: kubectl --kubeconfig {result.kubeconfig} get nodes")
+        await stop.wait()
+        tell("stopping")
