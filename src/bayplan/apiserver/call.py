@@ -9,8 +9,9 @@ from bayplan.apiserver.errors import bad_request, invalid_options
 from bayplan.apiserver.routes import Target
 from bayplan.apiserver.served import Resource
 
-__all__ = ["IGNORE", "STRICT", "WARN", "Call"]
+__all__ = ["APPLY_PATCH", "IGNORE", "STRICT", "WARN", "Call"]
 
+APPLY_PATCH = "application/apply-patch+yaml"
 STRICT = "Strict"
 WARN = "Warn"
 IGNORE = "Ignore"
@@ -54,6 +55,11 @@ class Call:
     @property
     def content_type(self) -> str:
         return self.headers.get("Content-Type") or ""
+
+    @property
+    def applies(self) -> bool:
+        """Whether this is a server-side apply."""
+        return self.method == "PATCH" and self.content_type.startswith(APPLY_PATCH)
 
     @property
     def accept(self) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 from bayplan.api.conversion import convert
 from bayplan.apiserver.apply import apply
 from bayplan.apiserver.bodies import parse, typed
-from bayplan.apiserver.call import Call
+from bayplan.apiserver.call import APPLY_PATCH, Call
 from bayplan.apiserver.errors import StatusError, bad_request, unsupported_media_type
 from bayplan.apiserver.patches import PatchError, PatchTestError, apply_json_patch, merge_patch
 from bayplan.apiserver.response import Response
@@ -21,8 +21,6 @@ Object = dict[str, Any]
 JSON_PATCH = "application/json-patch+json"
 MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_MERGE_PATCH = "application/strategic-merge-patch+json"
-APPLY_PATCH = "application/apply-patch+yaml"
-APPLY_PATCH_CBOR = "application/apply-patch+cbor"
 SUPPORTED = f"{JSON_PATCH}, {MERGE_PATCH}, {STRATEGIC_MERGE_PATCH}, {APPLY_PATCH}"
 
 

@@ -253,9 +253,7 @@ class Writer:
     def answer(self, call: Call, code: int, record: Record) -> Response:
         """A stored object as the answer to a write."""
         resource = call.resource
-        value = record.value
-        if code == 200:
-            value = expand_managed_fields(resource, value)
+        value = expand_managed_fields(resource, record.value) if call.applies else record.value
         if record.revision:
             body = object_bytes(resource, value, record.revision)
         else:
