@@ -180,8 +180,9 @@ async def running_node(client: Client, settings: NodeSettings) -> AsyncIterator[
         )
         fleet = Fleet(client)
         fleet.add(Agent(options, client, runtime, recorder, drivers, time.time))
-        watcher = asyncio.create_task(PluginWatcher(registry, drivers).run(), name="plugin-watcher")
-        stack.push_async_callback(_cancel, watcher)
+        plugins = PluginWatcher(registry, drivers)
+        await plugins.scan()  # drivers that were here before: pods that wait for them need not wait for the next look
+        stack.push_async_callback(_cancel, asyncio.create_task(plugins.run(), name="plugin-watcher"))
         cleanup = SliceCleanup(client, settings.node_name, drivers, delay=settings.slice_cleanup_seconds)
         stack.push_async_callback(cleanup.stop)
         stack.push_async_callback(fleet.close)

@@ -240,7 +240,8 @@ class DRAManager:
             try:
                 answer = (await self._drivers.get(driver).unprepare([_reference(info)]))[info.uid]
             except DriverError as error:
-                answer = str(error)
+                problems.append(str(error))
+                continue
             if answer:
                 problems.append(f"DRA driver {driver}: ResourceClaim {info.namespace}/{info.name}: {answer}")
         if problems:

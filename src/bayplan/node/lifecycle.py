@@ -171,8 +171,10 @@ class PodMachine:
                 self._removed = True
             case m.Admitted() if self.stage is Stage.ADMITTING:
                 self._open = False
-                self.stage = Stage.PREPARING
                 self._started_at = self._started_at or now
+                # What an earlier agent process started was prepared then; only a new start needs it again.
+                self._prepared = any(life.alive for life in self.containers.values())
+                self.stage = Stage.RUNNING if self._prepared else Stage.PREPARING
             case m.Rejected() if self.stage is Stage.ADMITTING:
                 self._open = False
                 self._rejection = event
@@ -443,12 +445,12 @@ class PodMachine:
     def _grace(self) -> float:
         """Seconds from the request to the end: what the API decided, else what the spec says."""
         metadata, spec = self.pod.metadata, self.pod.spec
-        if self._removed:
+        own = spec.termination_grace_period_seconds if spec is not None else None
+        if self._removed or own == 0:
             return 0.0
         if metadata is not None and metadata.deletion_grace_period_seconds is not None:
             return float(max(0, metadata.deletion_grace_period_seconds))
-        seconds = spec.termination_grace_period_seconds if spec is not None else None
-        return float(max(0, 30 if seconds is None else seconds))
+        return float(max(0, 30 if own is None else own))
 
     def _finish(self, now: float) -> None:
         if self._removed:
@@ -488,13 +490,19 @@ class PodMachine:
             host_ip=self.host_ip,
             rejection=self._rejection,
             deadline_passed=self._deadline_passed,
-            network_ready=self._prepared and self.stage is not Stage.UNPREPARING,
+            network_ready=self._has_sandbox(),
             runtime=self.runtime,
         )
         status = build_status(self.pod, list(self.containers.values()), facts, self._published, now)
         if status != self._published:
             self._published = status
             self._act(m.Publish(status))
+
+    def _has_sandbox(self) -> bool:
+        """Whether there is a place where containers run or may run."""
+        if self.stage in (Stage.UNPREPARING, Stage.FINISHED):
+            return False
+        return self._prepared or any(life.alive for life in self.containers.values())
 
     def _of(self, *kinds: str) -> Iterator[ContainerLife]:
         return (life for life in self.containers.values() if life.kind in kinds)

@@ -12,7 +12,9 @@ from collections.abc import Awaitable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any
 
 from bayplan.api.core import ConfigMap, Pod, Secret
+from bayplan.client.api import STRATEGIC_PATCH
 from bayplan.client.errors import ApiError, ClientError
+from bayplan.dra.pod_claims import pod_claims
 from bayplan.node import messages as m
 from bayplan.node.container_spec import build_spec, find_container, run_id
 from bayplan.node.dra_manager import ClaimsNotReady
@@ -25,9 +27,12 @@ from bayplan.wire.cdi import CDIError, ContainerEdits
 if TYPE_CHECKING:
     from bayplan.node.agent import Agent
 
-__all__ = ["PodRunner"]
+__all__ = ["FINALIZER", "PodRunner"]
 
 log = logging.getLogger(__name__)
+FINALIZER = "bayplan.io/claims"
+"""Holds a pod with claims whose spec grants no grace period: an API server removes such an object at once, and its claims
+would look free while containers still use the devices. It goes when the claims are given back."""
 _DELETE_RETRY = 0.5
 _DELETE_RETRY_LONGEST = 10.0
 
@@ -85,7 +90,7 @@ class PodRunner:
             case m.Admit():
                 self._spawn(self._admit())
             case m.Prepare():
-                self._spawn(self._answer(self._agent.dra.prepare(self.pod), m.Prepared(), m.PrepareFailed))
+                self._spawn(self._answer(self._prepare(), m.Prepared(), m.PrepareFailed))
             case m.Unprepare():
                 self._spawn(self._answer(self._agent.dra.unprepare(self.uid), m.Unprepared(), m.UnprepareFailed))
             case m.Start(container, restart_count):
@@ -93,7 +98,7 @@ class PodRunner:
             case m.Stop(container, id, grace):
                 self._spawn(self._stop(container, id, grace))
             case m.Release():
-                self._spawn(self._agent.release(self.uid))
+                self._spawn(self._release())
             case m.Publish(status):
                 self._writer.publish(status)
             case m.DeleteObject():
@@ -137,6 +142,43 @@ class PodRunner:
             self.deliver(failed(str(error)))
         else:
             self.deliver(done)
+
+    async def _prepare(self) -> None:
+        spec = self.pod.spec
+        if spec is not None and spec.termination_grace_period_seconds == 0 and pod_claims(self.pod):
+            try:
+                await self._patch_finalizers({"finalizers": [FINALIZER]})
+            except ClientError as error:
+                raise ClaimsNotReady(f"finalizer {FINALIZER}: {error}") from error
+        await self._agent.dra.prepare(self.pod)
+
+    async def _patch_finalizers(self, metadata: dict[str, Any]) -> None:
+        known = self.pod.metadata
+        assert known is not None
+        body = {"metadata": {"uid": self.uid, **metadata}}
+        # Through the status subresource, which is what a node's credentials allow.
+        await self._agent.client.patch(Pod, known.name or "", known.namespace, body, STRATEGIC_PATCH, "status")
+
+    async def _release(self) -> None:
+        await self._agent.release(self.uid)
+        await self._let_go()
+
+    async def _let_go(self) -> None:
+        """Take the finalizer away, as long as it takes."""
+        delay = _DELETE_RETRY
+        while self.pod.metadata is not None and FINALIZER in (self.pod.metadata.finalizers or ()):
+            try:
+                await self._patch_finalizers({"$deleteFromPrimitiveList/finalizers": [FINALIZER]})
+            except ApiError as error:
+                if error.not_found or error.conflict:
+                    return
+                log.warning("pod %s: finalizer %s: %s", self.uid, FINALIZER, error)
+            except ClientError as error:
+                log.warning("pod %s: finalizer %s: %s", self.uid, FINALIZER, error)
+            else:
+                return
+            await asyncio.sleep(delay)
+            delay = min(delay * 2, _DELETE_RETRY_LONGEST)
 
     # -- containers
 
@@ -244,6 +286,7 @@ class PodRunner:
         metadata = self.pod.metadata
         assert metadata is not None
         await self._writer.flush()
+        await self._let_go()
         delay = _DELETE_RETRY
         while True:
             try:
