@@ -22,7 +22,7 @@ from typing import Any, Final
 
 import msgspec
 
-from bayplan.api.core import NodeAllocatableResourceClaimStatus, Pod, PodExtendedResourceClaimStatus
+from bayplan.api.core import NodeAllocatableResourceClaimStatus, Pod
 from bayplan.api.resource import AllocationResult, ResourceClaim, ResourceClaimConsumerReference, ResourceClaimStatus
 from bayplan.client.api import STRATEGIC_PATCH, Client
 from bayplan.client.errors import ApiError, ClientError, ConnectionFailed
@@ -225,9 +225,15 @@ class Binder:
         status: dict[str, Any] = {}
         for plan, claim in zip(plans, claims, strict=True):
             if plan.extended:
-                status["extendedResourceClaimStatus"] = PodExtendedResourceClaimStatus(
-                    resource_claim_name=_names(claim)[1], request_mappings=list(plan.mappings)
-                )
+                # Objects keep the order of their fields as they came; this is the one Kubernetes writes.
+                mappings = [
+                    {"containerName": m.container_name, "resourceName": m.resource_name, "requestName": m.request_name}
+                    for m in plan.mappings
+                ]
+                status["extendedResourceClaimStatus"] = {
+                    "requestMappings": mappings,
+                    "resourceClaimName": _names(claim)[1],
+                }
         if node_allocatable:
             status["nodeAllocatableResourceClaimStatuses"] = list(node_allocatable)
         if status:

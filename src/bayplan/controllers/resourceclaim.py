@@ -173,9 +173,8 @@ def sync_claim(claim: ResourceClaim, world: World) -> ClaimSync:
             drop_finalizer=unused and finalizer,
             delete=unused and not deleting and _owner_is_done(claim, world),
         )
-    if finalizer and not reserved and status.allocation is None:
-        # A crash between giving the allocation back and dropping the finalizer.
-        return ClaimSync(drop_finalizer=True, delete=not deleting and _owner_is_done(claim, world))
+    # A finalizer on a claim that is not allocated stays: the scheduler sets it just before it allocates, and the two would
+    # fight. Where a crash left it behind, it goes when the claim is deleted (above).
     return ClaimSync(delete=not reserved and not deleting and _owner_is_done(claim, world))
 
 
