@@ -47,16 +47,17 @@ def _validate_values(errors: Errors, field: str, values: list[Quantity], default
     if len(values) > MAX_VALID_VALUES:
         errors.too_many(field, len(values), MAX_VALID_VALUES)
         return
-    found = False
+    for index in range(1, len(values)):
+        if values[index] < values[index - 1]:
+            errors.invalid(f"{field}[{index}]", values[index], "values must be sorted in ascending order")
+    seen: set[Quantity] = set()
     for index, value in enumerate(values):
-        if index and value < values[index - 1]:
-            errors.invalid(f"{field}[{index}]", value, "values must be sorted in ascending order")
-        elif index and value == values[index - 1]:
-            errors.duplicate(f"{field}[{index}]", value)
         if value > whole:
             errors.invalid(f"{field}[{index}]", value, f"option is larger than capacity value: {whole}")
-        found = found or value == default
-    if not found:
+        if value in seen:
+            errors.duplicate(f"{field}[{index}]", value)
+        seen.add(value)
+    if default not in seen:
         errors.invalid(field, default, "default value is not valid according to the requestPolicy")
 
 
@@ -96,6 +97,7 @@ def _validate_step(
         return
     if low + step > whole:
         errors.invalid(f"{field}.step", step, f"one step {low + step} is larger than capacity value: {whole}")
-    for name, bound in (("max", high), ("default", default)):
+    for bound in (high, default):
         if bound is not None and (amount(bound) - amount(low)) % width:
-            errors.invalid(f"{field}.step", step, f"{name} value is not a multiple of step: {bound}")
+            text = f"value is not a multiple of a given step ({step}) from ({low})"
+            errors.invalid(f"{field}.step", bound, text)

@@ -29,7 +29,7 @@ from bayplan.api.quantity import Quantity
 
 Object: TypeAlias = dict[str, Any]
 
-DNS_POLICIES: Final = ("ClusterFirstWithHostNet", "ClusterFirst", "Default", "None")
+DNS_POLICIES: Final = ("ClusterFirst", "ClusterFirstWithHostNet", "Default", "None")
 MAX_DEADLINE: Final = 2**31 - 1
 
 

@@ -135,7 +135,8 @@ def _validate_claims(errors: Errors, field: str, entries: list[Object], claims: 
         if not name:
             errors.required(where)
         else:
-            key = f"{name}/{request}" if request else name
+            # An entry without a request stands for all requests of the claim.
+            key = f"{name}/{request}" if request and name not in seen else name
             if key in seen:
                 errors.duplicate(where, key)
             seen.add(key)

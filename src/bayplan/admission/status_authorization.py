@@ -17,6 +17,7 @@ Object: TypeAlias = dict[str, Any]
 
 GATE: Final = "DRAResourceClaimGranularStatusAuthorization"
 _GROUP: Final = "resource.k8s.io"
+_IDENTITY: Final = ("driver", "pool", "device", "shareID")
 
 
 def check_authorization(errors: Errors, obj: Object, old: Object, context: Context) -> None:
@@ -66,13 +67,20 @@ def _because(reason: str) -> str:
 
 
 def _changed_drivers(status: Object, old: Object) -> set[str]:
+    """The drivers whose entries differ; entries that go with their device's allocation are no change by the writer."""
     now, before = _by_device(status), _by_device(old)
-    return {key[0] for key in now.keys() | before.keys() if not same(now.get(key), before.get(key))}
+    changed = {key for key in now.keys() | before.keys() if not same(now.get(key), before.get(key))}
+    deallocated = _allocated(old) - _allocated(status)
+    return {key[0] for key in changed if key in now or key not in deallocated}
+
+
+def _allocated(status: Object) -> set[tuple[str, ...]]:
+    devices = (status.get("allocation") or {}).get("devices") or {}
+    return {tuple(r.get(k) or "" for k in _IDENTITY) for r in devices.get("results") or ()}
 
 
 def _by_device(status: Object) -> dict[tuple[str, ...], Object]:
-    keys = ("driver", "pool", "device", "shareID")
-    return {tuple(d.get(k) or "" for k in keys): d for d in status.get("devices") or ()}
+    return {tuple(d.get(k) or "" for k in _IDENTITY): d for d in status.get("devices") or ()}
 
 
 def _node(status: Object) -> str:
