@@ -125,7 +125,8 @@ class Reference:
 
     def gather(self) -> list[Pool]:
         found: dict[tuple[str, str], list[Json]] = {}
-        for s in self.world["slices"]:
+        # Slices of the node itself come first: the first one's count is what a pool is measured by.
+        for s in sorted(self.world["slices"], key=lambda s: "nodeName" not in s["spec"]):
             spec = s["spec"]
             here = spec.get("nodeName") == self.node or spec.get("allNodes")
             if spec.get("perDeviceNodeSelection"):

@@ -12,7 +12,7 @@ from hypothesis import given
 from bayplan.cli.replays.allocation import Scenario, decide
 from bayplan.dra import search
 from tests.property.dra.reference import Reference
-from tests.property.dra.worlds import worlds
+from tests.property.dra.worlds import crowded, worlds
 
 
 def answer(world: dict[str, Any]) -> Any:
@@ -51,6 +51,14 @@ def test_first_fit_is_that_of_the_reference(world: dict[str, Any], guard_after: 
 @pytest.mark.parametrize("guard_after", [1, 10**9], ids=["guard at once", "no guard"])
 @given(world=worlds(failing=True))
 def test_errors_arise_where_depth_first_search_meets_them(world: dict[str, Any], guard_after: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(search, "GUARD_AFTER", guard_after)
+        assert answer(world) == Reference(world).decide()
+
+
+@pytest.mark.parametrize("guard_after", [1, 4], ids=["guard at once", "guard soon"])
+@given(world=crowded())
+def test_shortcuts_in_crowded_worlds_change_nothing(world: dict[str, Any], guard_after: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(search, "GUARD_AFTER", guard_after)
         assert answer(world) == Reference(world).decide()

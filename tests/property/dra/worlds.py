@@ -111,11 +111,11 @@ def pools(draw: st.DrawFn, names: list[str]) -> list[Json]:
 @st.composite
 def steps(draw: st.DrawFn, alternative: bool, selectors: list[str]) -> Json:
     step: Json = {"deviceClassName": draw(st.sampled_from(["any", "any", "gpu"]))}
-    if _maybe(draw, 2):
+    if _maybe(draw, 1):
         step["allocationMode"] = "All"
     else:
-        step |= {"allocationMode": "ExactCount", "count": draw(st.integers(1, 3))}
-    if _maybe(draw, 5):
+        step |= {"allocationMode": "ExactCount", "count": draw(st.sampled_from([1, 1, 2, 3]))}
+    if _maybe(draw, 3):
         step["selectors"] = [{"cel": {"expression": draw(st.sampled_from(selectors))}}]
         if step["deviceClassName"] == "any":
             step["deviceClassName"] = "gpu"
@@ -206,4 +206,64 @@ def worlds(draw: st.DrawFn, failing: bool = False) -> Json:
         ],
         "claims": [draw(claims(f"c{i}", selectors)) for i in range(draw(st.integers(1, 2)))],
         "allocated": draw(allocated(slices)),
+    }
+
+
+@st.composite
+def crowded(draw: st.DrawFn) -> Json:
+    """Many alike devices and many wishes: what makes a search go back often."""
+    kind = draw(st.sampled_from(["plain", "counters", "groups", "shares", "links"]))
+    spec: Json = {"driver": DRIVER, "nodeName": "n1"}
+    found = []
+    for number in range(draw(st.integers(3, 5))):
+        attributes: Json = {"index": {"int": number}, "zone": {"int": draw(st.integers(0, 1))}, "model": {"string": "A"}}
+        device: Json = {"name": f"d{number}", "attributes": attributes}
+        if kind == "links":
+            attributes["link"] = {"ints": sorted(draw(st.sets(st.integers(0, 2), min_size=1)))}
+        else:
+            attributes["link"] = {"int": draw(st.integers(0, 2))}
+        if kind in ("counters", "groups"):
+            use: Json = {"counterSet": f"c{draw(st.integers(0, 1))}", "counters": {}}
+            use["counters"] = {"slots": {"value": str(draw(st.integers(1, 2)))}}
+            if kind == "groups":
+                use["compatibilityGroups"] = draw(st.sampled_from([["x"], ["y"], ["x", "y"], []]))
+            device["consumesCounters"] = [use]
+        if kind == "shares" and draw(st.booleans()):
+            device |= {"allowMultipleAllocations": True, "capacity": {"mem": {"value": "3", "requestPolicy": {"default": "1"}}}}
+        found.append(device)
+    pool = {"name": "p", "generation": 1, "resourceSliceCount": 2 if kind in ("counters", "groups") else 1}
+    slices = [{"metadata": {"name": "s"}, "spec": {**spec, "pool": pool, "devices": found}}]
+    if kind in ("counters", "groups"):
+        counters = [{"name": f"c{i}", "counters": {"slots": {"value": str(draw(st.integers(2, 3)))}}} for i in range(2)]
+        slices.append({"metadata": {"name": "t"}, "spec": {**spec, "pool": pool, "sharedCounters": counters}})
+    wishes = []
+    for name in ["c0", "c1"][: draw(st.integers(1, 2))]:
+        requests: list[Json] = []
+        for number in range(draw(st.integers(1, 3))):
+            step: Json = {"deviceClassName": "gpu", "allocationMode": "ExactCount", "count": draw(st.sampled_from([1, 1, 2]))}
+            if _maybe(draw, 4):
+                step["selectors"] = [{"cel": {"expression": draw(st.sampled_from(SELECTORS))}}]
+            if kind == "shares" and _maybe(draw, 5):
+                step["capacity"] = {"requests": {"mem": str(draw(st.integers(1, 2)))}}
+            if _maybe(draw, 1):
+                step["adminAccess"] = True
+            if _maybe(draw, 2):
+                step.pop("adminAccess", None)
+                other = {**step, "count": 1}
+                requests.append({"name": f"r{number}", "firstAvailable": [{"name": "s0", **step}, {"name": "s1", **other}]})
+            else:
+                requests.append({"name": f"r{number}", "exactly": step})
+        spec_: Json = {"requests": requests}
+        attribute = draw(st.sampled_from([None, "zone", "link", "index"]))
+        if attribute is not None:
+            spec_["constraints"] = [{draw(st.sampled_from(["matchAttribute", "distinctAttribute"])): f"{DRIVER}/{attribute}"}]
+        wishes.append({"metadata": {"name": name, "namespace": "ns", "uid": f"uid-{name}"}, "spec": {"devices": spec_}})
+    return {
+        "id": "w",
+        "features": dict(ALL_FEATURES),
+        "node": {"metadata": {"name": "n1"}},
+        "slices": slices,
+        "classes": [{"metadata": {"name": "gpu"}, "spec": {}}],
+        "claims": wishes,
+        "allocated": [],
     }
