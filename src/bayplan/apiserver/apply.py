@@ -67,10 +67,11 @@ async def apply(writer: Writer, call: Call) -> Response:
             raise _conflict_error(conflicts)
         before = mine.get("fieldsV1") or {} if mine is not None else {}
         lost = fieldsets.difference(before, owned)
-        for other in others:
-            lost = fieldsets.difference(lost, other.get("fieldsV1") or {})
         if lost:
-            prune(call.resource.storage.schema, result, lost, owned)
+            kept = owned
+            for other in others:
+                kept = fieldsets.union(kept, other.get("fieldsV1") or {})
+            prune(call.resource.storage.schema, result, fieldsets.difference(lost, kept), kept)
         entries = _owners(writer, call, others, mine, owned, conflicts)
         result["metadata"]["managedFields"] = entries
         return result
@@ -342,7 +343,7 @@ def _merge_list(field: Field, live: list[Any], applied: list[Any]) -> list[Any]:
 
 
 def prune(type_name: str, obj: Object, lost: Set, owned: Set) -> None:
-    """Remove from `obj` what is in `lost`, unless something of `owned` lies below it."""
+    """Remove from `obj` what is in `lost`, unless something that is owned lies below it."""
     known = schema(type_name).fields
     for key, node in lost.items():
         if not key.startswith("f:"):

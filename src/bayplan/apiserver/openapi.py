@@ -32,7 +32,7 @@ SCALARS: dict[str, Object] = {
     "microtime": {"type": "string", "format": "date-time"},
     "fieldsv1": {"type": "object"},
     "rawextension": {"type": "object"},
-    "any": {},
+    "any": {"type": "object"},
 }
 QUANTITY = "io.k8s.apimachinery.pkg.api.resource.Quantity"
 INT_OR_STRING = "io.k8s.apimachinery.pkg.util.intstr.IntOrString"
