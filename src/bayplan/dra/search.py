@@ -282,6 +282,9 @@ class Search:
 
                     self.guard = Guard(self)
                     if self.guard.settled:
+                        for left in reversed(frames):
+                            if isinstance(left, Pick):
+                                self.put_back(left)
                         return None
                 tried = frame.tried
                 if self.guard is not None:

@@ -1,0 +1,163 @@
+"""What holds of every allocation, of every sequence of them, and of the world after a search."""
+
+from __future__ import annotations
+
+import json
+import random
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bayplan.api.resource import ResourceClaim
+from bayplan.cli.replays.allocation import Scenario, decide
+from bayplan.dra import search
+from bayplan.dra.allocator import Allocator
+from bayplan.dra.counters import CounterBook
+from bayplan.dra.errors import AllocationError
+from bayplan.dra.features import Features
+from bayplan.dra.inventory import Inventory
+from bayplan.dra.ledger import Ledger
+from bayplan.dra.search import Search
+from tests.property.dra.checker import claim_violations, world_violations
+from tests.property.dra.worlds import crowded, worlds
+
+Json = dict[str, Any]
+
+
+def decoded(world: Json) -> Scenario:
+    return msgspec.json.decode(json.dumps(world), type=Scenario)
+
+
+def allocator_of(world: Json) -> tuple[Allocator, Scenario]:
+    s = decoded(world)
+    return Allocator(Inventory(s.slices), Ledger(s.allocated), s.classes, Features.from_names(s.features)), s
+
+
+def plain(result: object) -> Any:
+    return json.loads(msgspec.json.encode(result))
+
+
+@given(world=st.one_of(worlds(), crowded()))
+def test_every_result_satisfies_its_claim(world: Json) -> None:
+    got = plain(decide(decoded(world)))
+    for claim, result in zip(world["claims"], got["results"] or [], strict=False):
+        assert claim_violations(world, claim, result) == []
+
+
+@given(world=st.one_of(worlds(), crowded()), steps=st.lists(st.integers(0, 9), min_size=4, max_size=16))
+def test_no_sequence_of_allocations_and_releases_overdraws_anything(world: Json, steps: list[int]) -> None:
+    world = {**world, "allocated": []}
+    allocator, s = allocator_of(world)
+    held: dict[str, Any] = {}
+    for number, step in enumerate(steps):
+        if step < 3 and held:
+            gone = sorted(held)[step % len(held)]
+            del held[gone]
+            allocator.ledger.release(gone)
+            continue
+        template = s.claims[step % len(s.claims)]
+        claim = msgspec.json.decode(msgspec.json.encode(template), type=ResourceClaim)
+        assert claim.metadata is not None
+        claim.metadata.uid = claim.metadata.name = f"claim-{number}"
+        try:
+            results = allocator.allocate([claim], s.node)
+        except AllocationError:
+            continue
+        if results is not None:
+            allocator.ledger.book(claim.metadata.uid, claim.metadata.uid, results[0])
+            held[claim.metadata.uid] = results[0]
+        assert world_violations(world, [plain(r) for r in held.values()]) == []
+    for uid in list(held):
+        allocator.ledger.release(uid)
+    empty = allocator.ledger
+    for pool in allocator.inventory.pools():
+        use = empty.pool(pool.driver, pool.name)
+        assert not use.whole and not use.shares and not use.consumed
+
+
+@pytest.mark.parametrize("guard_after", [1, 10**9], ids=["guard at once", "no guard"])
+@given(world=st.one_of(worlds(), crowded()))
+def test_a_search_that_fails_leaves_no_trace(world: Json, guard_after: int) -> None:
+    allocator, s = allocator_of(world)
+    plan = allocator.prepare(s.claims)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(search, "GUARD_AFTER", guard_after)
+        try:
+            view = allocator.inventory.node(s.node, allocator.features)
+            levels = plan._levels(view)
+            run = Search(plan.plans, plan.names, levels, view, allocator.ledger, allocator.features)
+            found = run.run()
+        except AllocationError:
+            return
+    if found is not None:
+        return
+    fresh = run.again()
+    assert (run.chosen, run.in_claim, run.count, run.states) == (0, fresh.in_claim, fresh.count, fresh.states)
+    assert (run.counted, run.taken, run.sharers) == (fresh.counted, {}, {})
+    for (place, name), groups in run.groups.items():
+        book = run.books[place]
+        assert isinstance(book, CounterBook)
+        assert groups == book.held.get(name)
+
+
+@given(world=st.one_of(worlds(), crowded()))
+def test_asking_twice_gives_the_same_bytes(world: Json) -> None:
+    allocator, s = allocator_of(world)
+    assert _ask(allocator, s) == _ask(allocator, s)
+
+
+def shuffled(value: Any, seed: random.Random) -> Any:
+    """The same JSON with map keys in another order."""
+    if isinstance(value, dict):
+        items = [(k, shuffled(v, seed)) for k, v in value.items()]
+        seed.shuffle(items)
+        return dict(items)
+    return [shuffled(v, seed) for v in value] if isinstance(value, list) else value
+
+
+@given(world=st.one_of(worlds(), crowded()), seed=st.integers(0, 2**16))
+def test_order_of_arrival_does_not_matter(world: Json, seed: int) -> None:
+    counts: dict[Any, set[int]] = {}
+    for s in world["slices"]:
+        pool = s["spec"]["pool"]
+        counts.setdefault((s["spec"]["driver"], pool["name"]), set()).add(pool["resourceSliceCount"])
+    if any(len(c) > 1 for c in counts.values()):
+        return
+    other = shuffled(world, random.Random(seed))
+    for name in ("slices", "classes", "allocated"):
+        random.Random(seed).shuffle(other[name])
+    first, second = (plain(decide(decoded(w))) for w in (world, other))
+    assert (first["results"], first["errorClass"]) == (second["results"], second["errorClass"])
+
+
+@given(world=worlds(), seed=st.integers(0, 2**16))
+def test_an_inventory_kept_up_equals_one_made_anew(world: Json, seed: int) -> None:
+    """Slices come, change and go in any order, with questions in between."""
+    s = decoded(world)
+    features = Features.from_names(s.features)
+    inventory = Inventory()
+    dice = random.Random(seed)
+    kept = Allocator(inventory, Ledger(s.allocated), s.classes, features)
+    for slice_ in s.slices:
+        inventory.put(slice_)
+        if dice.random() < 0.5:
+            name = slice_.metadata.name if slice_.metadata is not None and slice_.metadata.name else ""
+            _ask(kept, s)
+            if dice.random() < 0.5:
+                inventory.remove(name)
+                _ask(kept, s)
+            changed = msgspec.json.decode(msgspec.json.encode(slice_), type=type(slice_))
+            inventory.put(changed)
+    # The order of arrival may differ now; ask a fresh one that saw the same order.
+    fresh = Allocator(Inventory(inventory.slices()), Ledger(s.allocated), s.classes, features)
+    assert _ask(kept, s) == _ask(fresh, s)
+
+
+def _ask(allocator: Allocator, s: Scenario) -> bytes:
+    try:
+        return msgspec.json.encode(allocator.allocate(s.claims, s.node))
+    except AllocationError as error:
+        return f"{error.error_class}: {error.message}".encode()
