@@ -235,10 +235,8 @@ class StaticCPUPolicy:
         return True
 
     def _bubble_kept(self, pod: PodView, bubble: int) -> bool:
-        """Whether a pod that already has its bubble is complete (restart)."""
-        own = self.state.containers.get(pod.uid, {})
-        complete = all(container.name in own for container in pod.containers)
-        return complete and bubble.bit_count() == pod.pod_cpus and "pod-level-restart" not in self.quirks
+        """Whether a pod that already has its bubble keeps it (restart)."""
+        return bubble.bit_count() == pod.pod_cpus and "pod-level-restart" not in self.quirks
 
     def _partition(self, bubble: int, slices: list[Slice]) -> dict[str, int]:
         """Exclusive slices and the shared pool within the bubble, by container."""

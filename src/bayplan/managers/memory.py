@@ -44,7 +44,7 @@ class StaticMemoryPolicy:
 
     def container_hints(self, pod: PodView, container: ContainerView) -> Hints:
         """From which NUMA nodes the container's memory could come."""
-        if pod.qos != "Guaranteed" or not container.memory:
+        if pod.qos != "Guaranteed" or not container.memory or self._done(pod, container):
             return {}
         held = self.state.blocks(pod.uid, container.name)
         if held is not None:
@@ -125,6 +125,8 @@ class StaticMemoryPolicy:
             return False
         if not container.memory and not self._allocates_nothing(pod, container):
             return False
+        if self._done(pod, container):
+            return False
         held = self.state.blocks(pod.uid, container.name)
         if held is not None:
             self._update_reusable(pod, container, held)
@@ -140,6 +142,16 @@ class StaticMemoryPolicy:
         self.state.put(pod.uid, container.name, tuple(blocks))
         self._shrink_init_blocks(pod, container, blocks)
         return bool(blocks)
+
+    def _done(self, pod: PodView, container: ContainerView) -> bool:
+        """Whether this is a finished init container of a pod that is admitted again: it gave its blocks back when a later
+        container was started. Known from the pod's status, or from a later container that has blocks already."""
+        if container.kind != "init" or "finished-init-memory-allocated-again" in self.quirks:
+            return False
+        own = self.state.containers.get(pod.uid, {})
+        if container.name in own:
+            return False
+        return container.finished or any(c.name in own for c in pod.containers if c.kind == "app")
 
     def _allocates_nothing(self, pod: PodView, container: ContainerView) -> bool:
         """Whether the imitated kubelet goes through an allocation of nothing."""
@@ -166,10 +178,10 @@ class StaticMemoryPolicy:
         return True
 
     def _bubble_kept(self, pod: PodView, bubble: tuple[MemoryBlock, ...]) -> bool:
+        """Whether a pod that already has its bubble is complete (restart); finished init containers may be missing."""
         if "pod-level-restart" in self.quirks:
             return False
-        own = self.state.containers.get(pod.uid, {})
-        return all(c.name in own for c in pod.containers) and {b.type: b.size for b in bubble} == dict(pod.pod_memory)
+        return {b.type: b.size for b in bubble} == dict(pod.pod_memory)
 
     def _partition(self, pod: PodView, nodes: tuple[int, ...]) -> dict[str, tuple[MemoryBlock, ...]]:
         """Exclusive amounts and the shared pool's, by container."""

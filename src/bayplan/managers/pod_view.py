@@ -35,6 +35,8 @@ class ContainerView:
     """Limits of extended resources."""
     eligible: bool = True
     """Whether the container may hold exclusive resources (container-level Guaranteed, in a pod-level pod)."""
+    finished: bool = False
+    """The pod's status says that this init container has run to its end."""
 
 
 @dataclass(slots=True)
@@ -102,10 +104,13 @@ def compile_pod(pod: Pod, gates: FeatureGates) -> PodView:
         pod_level=declared and on,
         ignored=declared and not on,
     )
+    finished = _finished(pod)
     for container in (spec.init_containers or ()) if spec else ():
         view.containers.append(
             _container(container, "sidecar" if container.restart_policy == "Always" else "init", view)
         )
+    for init in view.containers:
+        init.finished = init.kind == "init" and init.name in finished
     for container in (spec.containers or ()) if spec else ():
         view.containers.append(_container(container, "app", view))
     if view.pod_level and resources is not None and qos == "Guaranteed":
@@ -114,6 +119,16 @@ def compile_pod(pod: Pod, gates: FeatureGates) -> PodView:
         view.pod_cpus = nano // NANO if nano % NANO == 0 else 0
         view.pod_memory = _memory(budget)
     return view
+
+
+def _finished(pod: Pod) -> set[str]:
+    """Init containers that ended with success, by the pod's status."""
+    statuses = (pod.status.init_container_statuses if pod.status else None) or ()
+    return {
+        status.name
+        for status in statuses
+        if status.state and status.state.terminated and not status.state.terminated.exit_code
+    }
 
 
 def _container(container: Container, kind: ContainerKind, pod: PodView) -> ContainerView:

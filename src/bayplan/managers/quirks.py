@@ -109,6 +109,12 @@ TABLE: tuple[Quirk, ...] = (
         "empty default set is refused",
     ),
     Quirk(
+        "finished-init-memory-allocated-again",
+        "leak",
+        "memory of a finished init container, given back when the next container started, is allocated again when the "
+        "kubelet restarts, and held until the pod is gone",
+    ),
+    Quirk(
         "memory-total-drift",
         "refusal",
         "memory manager: the node does not start when a NUMA node's memory total differs from the state file at all",
