@@ -184,8 +184,13 @@ def _counters(guard: Guard, fit: list[int]) -> Shortage | None:
         least: dict[object, int] = {}
         who: dict[object, list[Source]] = {}
         for source in _sure(guard):
-            for key, amount in _least(book.use, book.keys, fit[source.place], offset, search.multi).items():
-                least[key] = least.get(key, 0) + amount * source.need
+            if source.listed is not None:
+                amounts = _all(book.use, book.keys, source.listed, offset, search.multi)
+            else:
+                each = _least(book.use, book.keys, fit[source.place], offset, search.multi)
+                amounts = {key: amount * source.need for key, amount in each.items()}
+            for key, amount in amounts.items():
+                least[key] = least.get(key, 0) + amount
                 who.setdefault(key, []).append(source)
         for key, wanted in least.items():
             left = sum(v for k, v in zip(book.keys, book.left, strict=True) if key in (k, k[1]))
@@ -194,6 +199,19 @@ def _counters(guard: Guard, fit: list[int]) -> Shortage | None:
                 what = "/".join(key) if isinstance(key, tuple) else f"*/{key}"
                 return Shortage("counter", names, wanted, left, f"{search.view.pools[place].id}/{what}")
     return None
+
+
+def _all(
+    use: dict[int, tuple[tuple[int, int], ...]], keys: list[tuple[str, str]], listed: list[int], offset: int, multi: int
+) -> dict[object, int]:
+    """What all listed devices consume together; shareable ones may have been counted before."""
+    amounts: dict[object, int] = {}
+    for position in listed:
+        if not multi >> position & 1:
+            for counter, amount in use.get(position - offset, ()):
+                for key in (keys[counter], keys[counter][1]):
+                    amounts[key] = amounts.get(key, 0) + amount
+    return amounts
 
 
 def _least(

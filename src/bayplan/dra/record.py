@@ -198,9 +198,10 @@ class Record:
             fresh.picked_for[position] = pick_source.step.name
             by_source[id(pick_source)].picked.append(fresh.device(position).id)
         counts: dict[Reason, Passed] = {}
+        own = {position for pick_source, position in picks if pick_source is stuck}
         for position in stuck.listed if stuck.listed is not None else range(fresh.view.size):
             reason = why_not(fresh, stuck, position, with_picks=True)
-            if reason is not None:
+            if reason is not None and position not in own:
                 count(counts, reason, fresh.device(position))
         alone = {p.reason for p in by_source[id(stuck)].passed}
         by_source[id(stuck)].conflicts = [p for p in _sorted(counts.values()) if p.reason not in alone]

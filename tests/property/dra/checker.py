@@ -60,7 +60,11 @@ def claim_violations(world: Json, claim: Json, allocation: Json) -> list[str]:
     wrong: list[str] = []
     chosen: dict[str, str] = {}
     for request in spec["requests"]:
-        names = [request["name"]] if "exactly" in request else [f"{request['name']}/{a['name']}" for a in request["firstAvailable"]]
+        names = (
+            [request["name"]]
+            if "exactly" in request
+            else [f"{request['name']}/{a['name']}" for a in request["firstAvailable"]]
+        )
         present = [n for n in names if n in by_request]
         if len(present) != 1:
             wrong.append(f"request {request['name']} is served by {present}")

@@ -263,7 +263,7 @@ class Reference:
             if not mine or "index" not in attributes:
                 raise Refused("cel-runtime")
             value = attributes["index"]["int"]
-            return value < int(m[2]) if m[1] == "<" else value >= int(m[2])
+            return bool(value < int(m[2]) if m[1] == "<" else value >= int(m[2]))
         m = re.fullmatch(r'("model" in .* && )?device\.attributes\["gpu\.example\.com"\]\.model == "(\w+)"', text)
         assert m is not None, text
         if not mine or "model" not in attributes:

@@ -75,7 +75,7 @@ def test_no_sequence_of_allocations_and_releases_overdraws_anything(world: Json,
     empty = allocator.ledger
     for pool in allocator.inventory.pools():
         use = empty.pool(pool.driver, pool.name)
-        assert not use.whole and not use.shares and not use.consumed
+        assert (use.whole, use.shares, use.consumed) == ({}, {}, {})
 
 
 @pytest.mark.parametrize("guard_after", [1, 10**9], ids=["guard at once", "no guard"])

@@ -89,7 +89,7 @@ def pools(draw: st.DrawFn, names: list[str]) -> list[Json]:
     sets = draw(st.sampled_from([[], [], ["c0"], ["c0", "c1"]]))
     parts = draw(st.integers(1, 2))
     count = parts + bool(sets) + (0 if draw(st.integers(0, 19)) else 1)
-    where = draw(st.sampled_from([{"nodeName": "n1"}, {"nodeName": "n1"}, {"allNodes": True}]))
+    where: Json = draw(st.sampled_from([{"nodeName": "n1"}, {"nodeName": "n1"}, {"allNodes": True}]))
     slices = []
     for part in range(parts):
         size = draw(st.integers(1, 3))
@@ -157,7 +157,7 @@ def claims(draw: st.DrawFn, name: str, selectors: list[str]) -> Json:
 @st.composite
 def allocated(draw: st.DrawFn, slices: list[Json]) -> list[Json]:
     """Claims that hold some of the devices, whole or shared."""
-    out = []
+    out: list[Json] = []
     for s in slices:
         for device in s["spec"].get("devices", []):
             if not _maybe(draw, 2):
@@ -191,7 +191,9 @@ def worlds(draw: st.DrawFn, failing: bool = False) -> Json:
     selectors = SELECTORS + (FAILING * 3 if failing else [])
     slices = draw(pools(["a", "b"]))
     if _maybe(draw, 5):
-        slices += [s for s in draw(pools(["b", "c"])) if s["metadata"]["name"] not in {x["metadata"]["name"] for x in slices}]
+        slices += [
+            s for s in draw(pools(["b", "c"])) if s["metadata"]["name"] not in {x["metadata"]["name"] for x in slices}
+        ]
     features = dict(ALL_FEATURES)
     if _maybe(draw, 2):
         features[draw(st.sampled_from(["DeviceBindingAndStatus", "DeviceTaints"]))] = False
@@ -202,7 +204,10 @@ def worlds(draw: st.DrawFn, failing: bool = False) -> Json:
         "slices": slices,
         "classes": [
             {"metadata": {"name": "any"}, "spec": {}},
-            {"metadata": {"name": "gpu"}, "spec": {"selectors": [{"cel": {"expression": f'device.driver == "{DRIVER}"'}}]}},
+            {
+                "metadata": {"name": "gpu"},
+                "spec": {"selectors": [{"cel": {"expression": f'device.driver == "{DRIVER}"'}}]},
+            },
         ],
         "claims": [draw(claims(f"c{i}", selectors)) for i in range(draw(st.integers(1, 2)))],
         "allocated": draw(allocated(slices)),
@@ -216,7 +221,11 @@ def crowded(draw: st.DrawFn) -> Json:
     spec: Json = {"driver": DRIVER, "nodeName": "n1"}
     found = []
     for number in range(draw(st.integers(3, 5))):
-        attributes: Json = {"index": {"int": number}, "zone": {"int": draw(st.integers(0, 1))}, "model": {"string": "A"}}
+        attributes: Json = {
+            "index": {"int": number},
+            "zone": {"int": draw(st.integers(0, 1))},
+            "model": {"string": "A"},
+        }
         device: Json = {"name": f"d{number}", "attributes": attributes}
         if kind == "links":
             attributes["link"] = {"ints": sorted(draw(st.sets(st.integers(0, 2), min_size=1)))}
@@ -229,7 +238,10 @@ def crowded(draw: st.DrawFn) -> Json:
                 use["compatibilityGroups"] = draw(st.sampled_from([["x"], ["y"], ["x", "y"], []]))
             device["consumesCounters"] = [use]
         if kind == "shares" and draw(st.booleans()):
-            device |= {"allowMultipleAllocations": True, "capacity": {"mem": {"value": "3", "requestPolicy": {"default": "1"}}}}
+            device |= {
+                "allowMultipleAllocations": True,
+                "capacity": {"mem": {"value": "3", "requestPolicy": {"default": "1"}}},
+            }
         found.append(device)
     pool = {"name": "p", "generation": 1, "resourceSliceCount": 2 if kind in ("counters", "groups") else 1}
     slices = [{"metadata": {"name": "s"}, "spec": {**spec, "pool": pool, "devices": found}}]
@@ -240,7 +252,11 @@ def crowded(draw: st.DrawFn) -> Json:
     for name in ["c0", "c1"][: draw(st.integers(1, 2))]:
         requests: list[Json] = []
         for number in range(draw(st.integers(1, 3))):
-            step: Json = {"deviceClassName": "gpu", "allocationMode": "ExactCount", "count": draw(st.sampled_from([1, 1, 2]))}
+            step: Json = {
+                "deviceClassName": "gpu",
+                "allocationMode": "ExactCount",
+                "count": draw(st.sampled_from([1, 1, 2])),
+            }
             if _maybe(draw, 4):
                 step["selectors"] = [{"cel": {"expression": draw(st.sampled_from(SELECTORS))}}]
             if kind == "shares" and _maybe(draw, 5):
@@ -250,13 +266,17 @@ def crowded(draw: st.DrawFn) -> Json:
             if _maybe(draw, 2):
                 step.pop("adminAccess", None)
                 other = {**step, "count": 1}
-                requests.append({"name": f"r{number}", "firstAvailable": [{"name": "s0", **step}, {"name": "s1", **other}]})
+                requests.append(
+                    {"name": f"r{number}", "firstAvailable": [{"name": "s0", **step}, {"name": "s1", **other}]}
+                )
             else:
                 requests.append({"name": f"r{number}", "exactly": step})
         spec_: Json = {"requests": requests}
         attribute = draw(st.sampled_from([None, "zone", "link", "index"]))
         if attribute is not None:
-            spec_["constraints"] = [{draw(st.sampled_from(["matchAttribute", "distinctAttribute"])): f"{DRIVER}/{attribute}"}]
+            spec_["constraints"] = [
+                {draw(st.sampled_from(["matchAttribute", "distinctAttribute"])): f"{DRIVER}/{attribute}"}
+            ]
         wishes.append({"metadata": {"name": name, "namespace": "ns", "uid": f"uid-{name}"}, "spec": {"devices": spec_}})
     return {
         "id": "w",
