@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from bayplan.api.cpuset import format_mask
 from bayplan.managers import metrics as m
 from bayplan.managers.assignment import TopologyHint
 from bayplan.managers.cpu import StaticCPUPolicy
@@ -22,7 +23,7 @@ from bayplan.managers.hints import SearchBudget
 from bayplan.managers.memory import StaticMemoryPolicy
 from bayplan.managers.pod_view import ContainerView, PodView
 from bayplan.managers.provider import CRASH, SEARCH_BUDGET, TOPOLOGY_AFFINITY, AllocationError, Hints
-from bayplan.managers.record import AdmissionRecord, CPUSource, MergeStep, ProviderCall, obstacles
+from bayplan.managers.record import AdmissionRecord, CPUSource, MergeStep, Note, ProviderCall, obstacles
 from bayplan.managers.topology import TopologyManager
 
 REJECTED = "Resources cannot be allocated with Topology locality"
@@ -56,6 +57,8 @@ class Admitter:
         """Allocates for the pod; raises :class:`Rejected`, with what was allocated so far left in place."""
         try:
             self._admit(pod, record)
+            if record is not None:
+                record.notes += self._notes(pod)
         except AllocationError as error:
             raise Rejected(error.reason, error.admission_message()) from None
         except SearchBudget as error:
@@ -83,6 +86,34 @@ class Admitter:
             self.topology.remember(pod.uid, container.name, hint)
             self._allocate(pod, container, record)
 
+    def _notes(self, pod: PodView) -> list[Note]:
+        """What is worth telling of an admitted pod."""
+        notes = []
+        if self.cpu and not pod.pod_level:
+            held, needed = self.cpu.state.held_by(pod.uid), pod.requested_cpus()
+            if held.bit_count() > needed:
+                spare = held & ~_running(self.cpu, pod)
+                notes.append(
+                    Note(
+                        f"the pod holds {held.bit_count()} exclusive CPUs, its effective request is {needed}: CPUs "
+                        f"{format_mask(spare)} of its init containers stay assigned until the pod is gone",
+                        "init-cpus-not-preferred",
+                    )
+                )
+        for container in pod.containers:
+            hint = self.topology.affinity(pod.uid, container.name)
+            for resource, ids in self.device.held(pod.uid, container.name).items():
+                far = self.device.outside(resource, ids, hint.mask) if hint.mask is not None else []
+                if far:
+                    where = format_mask(hint.mask or 0)
+                    notes.append(
+                        Note(
+                            f"container {container.name}: {len(far)} of {len(ids)} devices of {resource} are not on NUMA "
+                            f"node {where}: {', '.join(far)}"
+                        )
+                    )
+        return notes
+
     # -- hints and merge ----------------------------------------------------------------------------------------------
 
     def _calls(self, pod: PodView, container: ContainerView | None) -> Iterator[tuple[str, Hints]]:
@@ -106,8 +137,12 @@ class Admitter:
         offers = [Offer(p, resource, own) for p, hints in calls.items() for resource, own in hints.items()]
         hint, admitted = self.topology.merge(offers)
         if record is not None:
-            record.merges.append(MergeStep(name, hint, admitted, obstacles(calls, hint)))
+            record.merges.append(
+                MergeStep(name, hint, admitted, obstacles(calls, hint, self.topology.policy == "single-numa-node"))
+            )
         if not admitted:
+            if record is not None and self.memory:
+                record.notes += [Note(text) for text in self.memory.groups_in_use(pod.uid)]
             self.metrics.add(m.TOPOLOGY_ERRORS)
             self.metrics.add(m.ALIGNED_FAILURES, scope=self.topology.scope, boundary="numa_node")
             message = REJECTED_POD_LEVEL[self.topology.scope] if pod.pod_level else REJECTED
@@ -231,6 +266,15 @@ class _Step:
                 self.admitter.metrics.add(m.ALLOCATION_ERRORS, source=self.source)
         if self.record is not None:
             self.record.failed_provider = self.provider
+
+
+def _running(cpu: StaticCPUPolicy, pod: PodView) -> int:
+    """CPUs of the containers that stay: sidecars and app containers."""
+    cpus = 0
+    for container in pod.containers:
+        if container.kind != "init":
+            cpus |= cpu.state.get(pod.uid, container.name) or 0
+    return cpus
 
 
 def _source(cpu: StaticCPUPolicy, name: str, taken: int, reusable: int, hint: TopologyHint) -> CPUSource:

@@ -91,7 +91,8 @@ class StaticCPUPolicy:
             raise AllocationError(str(error), SEARCH_BUDGET) from None
 
     def _take_aligned(self, count: int, nodes: int | None, reusable: int) -> int:
-        """CPUs from the hinted nodes first, the rest from anywhere; the result leaves the shared pool."""
+        """CPUs from the hinted nodes first, the rest from anywhere; the result leaves the shared pool. Unless the quirk
+        is imitated, what a finished init container of the pod held is taken before anything else."""
         allocatable = self.free() | reusable
         taken = 0
         if nodes is not None:
@@ -99,7 +100,13 @@ class StaticCPUPolicy:
                 aligned = allocatable & self.topology.cpus_in_sockets_of_nodes(nodes)
             else:
                 aligned = allocatable & self.topology.cpus_in_nodes(nodes)
-            taken = self.take(aligned, min(count, aligned.bit_count()))
+        else:
+            aligned = 0
+        if reusable and "init-cpus-not-preferred" not in self.quirks:
+            first = reusable & aligned if nodes is not None else reusable
+            taken = self.take(first, min(count, first.bit_count()))
+        aligned &= ~taken
+        taken |= self.take(aligned, min(count - taken.bit_count(), aligned.bit_count()))
         taken |= self.take(allocatable & ~taken, count - taken.bit_count())
         self.state.default &= ~taken
         return taken

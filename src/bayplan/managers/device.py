@@ -80,6 +80,11 @@ class DeviceManager:
         """Devices of a container by resource."""
         return self.allocated.get(uid, {}).get(container, {})
 
+    def outside(self, resource: str, ids: Iterable[str], nodes: int) -> list[str]:
+        """Those of the devices that report NUMA nodes, none of them in the mask ``nodes``."""
+        devices = self.devices.get(resource, {})
+        return [i for i in ids if i in devices and (mask := self._mask(devices[i])) and not mask & nodes]
+
     def release(self, uid: str, container: str | None = None) -> None:
         """The pod, or one container of it, holds nothing any more."""
         if container is None:

@@ -171,7 +171,7 @@ class _Ascending:
 class HintSet:
     """The hints of one provider for one resource."""
 
-    __slots__ = ("also_preferred", "explicit", "families", "preferred_size")
+    __slots__ = ("also_preferred", "asked", "explicit", "families", "preferred_size")
 
     def __init__(
         self,
@@ -181,7 +181,9 @@ class HintSet:
         also_preferred: Callable[[int], bool] | None = None,
     ) -> None:
         self.preferred_size = preferred_size
-        self.families = tuple(f for f in families if f.holds_any())
+        self.asked = tuple(families)
+        """The families as they were asked for, also those that no mask can meet: they say why."""
+        self.families = tuple(f for f in self.asked if f.holds_any())
         self.explicit = tuple(sorted(set(explicit)))
         self.also_preferred = also_preferred
 
@@ -195,6 +197,15 @@ class HintSet:
         """Whether a hint of this set is a preferred one."""
         return mask.bit_count() == self.preferred_size or (
             self.also_preferred is not None and self.also_preferred(mask)
+        )
+
+    def has_preferred(self, budget: Budget) -> bool:
+        """Whether any hint is a preferred one."""
+        if any(self.prefers(mask) for mask in self.explicit):
+            return True
+        sizes = (self.preferred_size,) if self.also_preferred is None else range(1, self.universe().bit_count() + 1)
+        return any(
+            self.prefers(mask) for family in self.families for size in sizes for mask in family.of_size(size, budget)
         )
 
     def smallest(self, budget: Budget) -> int | None:

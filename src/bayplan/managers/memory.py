@@ -13,9 +13,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from bayplan.api.cpuset import bits
+from bayplan.api.quantity import BINARY_SI, Quantity
 from bayplan.managers.assignment import MemoryBlock, TopologyHint
 from bayplan.managers.hints import Budget, Family, HintSet, SearchBudget, by_node
-from bayplan.managers.memory_state import MachineState, MemoryState, charge, free_in, group_conflict
+from bayplan.managers.memory_state import MEMORY, MachineState, MemoryState, charge, free_in, group_conflict
 from bayplan.managers.pod_level import Slice, check_shared_pool
 from bayplan.managers.pod_view import ContainerView, PodView
 from bayplan.managers.provider import CRASH, SEARCH_BUDGET, AllocationError, Hints
@@ -287,6 +288,23 @@ class StaticMemoryPolicy:
                 break
             if earlier.kind == "init":
                 self.state.release(pod.uid, earlier.name)
+
+    def groups_in_use(self, but: str) -> list[str]:
+        """Groups of NUMA nodes that are locked together, by whom, and what is free in them, in words."""
+        machine = self.state.machine
+        words = []
+        for cells in sorted({node.cells for node in machine.values() if len(node.cells) > 1}):
+            holders = sorted(
+                uid
+                for uid, own in self.state.containers.items()
+                if uid != but and any(b.numa == cells for blocks in own.values() for b in blocks)
+            )
+            free = sum(machine[n].memory[MEMORY].free for n in cells)
+            words.append(
+                f"NUMA nodes {list(cells)} are locked in a group by {', '.join(holders)}: no single node of them is "
+                f"offered; {Quantity.of(free, BINARY_SI)} memory is free in the group"
+            )
+        return words
 
     def mems(self, uid: str, container: str) -> tuple[int, ...]:
         """The NUMA nodes of the container's blocks."""

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 
 from bayplan.api.config import KubeletConfiguration
 from bayplan.api.core import Pod
+from bayplan.api.cpuset import format_mask
 from bayplan.api.gates import FeatureGates
 from bayplan.machine.kubelet_view import kubelet_view
 from bayplan.machine.topology import Machine
@@ -38,7 +39,7 @@ from bayplan.managers.device import DeviceManager
 from bayplan.managers.memory_state import MachineState, MemoryState
 from bayplan.managers.metrics import ManagerMetrics
 from bayplan.managers.pod_view import ContainerView, PodView, compile_pod
-from bayplan.managers.record import AdmissionRecord
+from bayplan.managers.record import AdmissionRecord, Note
 from bayplan.managers.start_cpu import build_cpu_policy, restore_cpu, validate_cpu_state
 from bayplan.managers.start_memory import build_memory_policy, restore_memory, validate_memory_state
 from bayplan.managers.startup import (
@@ -75,6 +76,8 @@ class NodeManagers:
     cpu_topology: CPUTopology
     admitter: Admitter
     metrics: ManagerMetrics
+    isolated_mask: int = 0
+    """CPUs that the kernel isolates (isolcpus)."""
     _cpu_none: CPUState = field(default_factory=CPUState)
     _pods: dict[str, PodView] = field(default_factory=dict)
     _sources_ready: bool = True
@@ -136,6 +139,7 @@ class NodeManagers:
         pod_level = gates.enabled("PodLevelResourceManagers")
         admitter = Admitter(topology, device, cpu, memory, metrics, pod_level)
         self = cls(config, gates, kubelet_version, active, reservation, cpu_topology, admitter, metrics)
+        self.isolated_mask = machine.isolated_mask
         self._sources_ready = not (cpu_state.containers or memory_state.containers)
         self._update_gauges()
         return self
@@ -351,6 +355,19 @@ class NodeManagers:
         device = self.admitter.device
         return {resource: device.free(resource) for resource in device.devices}
 
+    def warnings(self) -> list[Note]:
+        """What an operator should know about this configuration on this machine although it starts."""
+        shared = self.shared_mask() & self.isolated_mask
+        if not shared:
+            return []
+        return [
+            Note(
+                f"containers without exclusive CPUs may run on CPUs {format_mask(shared)}, which the kernel isolates "
+                "(isolcpus) and does not balance. To keep them off: reserve these CPUs with reservedSystemCPUs and set "
+                "strict-cpu-reservation; to give isolated CPUs to exclusive containers only: reserve all others"
+            )
+        ]
+
     def state_files(self) -> dict[str, str]:
         """File name -> text of the state files as they should stand on disk now, in the form of the configured kubelet."""
         cpu, memory = self.admitter.cpu, self.admitter.memory
@@ -390,6 +407,7 @@ class NodeManagers:
             admitter,
             metrics,
         )
+        twin.isolated_mask = self.isolated_mask
         twin._pods = dict(self._pods)
         twin._sources_ready = self._sources_ready
         twin._runtime = {key: _Runtime(r.container_id, r.ended, r.applied) for key, r in self._runtime.items()}

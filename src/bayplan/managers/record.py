@@ -10,7 +10,7 @@ from typing import Any
 
 from bayplan.api.cpuset import bits, format_mask
 from bayplan.managers.assignment import MemoryBlock, TopologyHint
-from bayplan.managers.hints import LISTED_NODES, HintSet
+from bayplan.managers.hints import LISTED_NODES, Budget, HintSet, SearchBudget
 from bayplan.managers.provider import Hints
 
 
@@ -129,8 +129,8 @@ def hints_summary(hints: HintSet | None) -> dict[str, Any]:
     return summary
 
 
-def obstacles(calls: Mapping[str, Hints], hint: TopologyHint) -> tuple[str, ...]:
-    """Which providers kept the merge from a preferred result, in words."""
+def obstacles(calls: Mapping[str, Hints], hint: TopologyHint, single_node: bool) -> tuple[str, ...]:
+    """Which providers kept the merge from a preferred result, in words with numbers."""
     if hint.preferred:
         return ()
     found = []
@@ -139,18 +139,41 @@ def obstacles(calls: Mapping[str, Hints], hint: TopologyHint) -> tuple[str, ...]
         for resource, own in hints.items():
             if own is None:
                 continue
+            words = _amounts(own)
             if not own:
-                found.append(f"{provider}/{resource}: cannot be satisfied from any set of NUMA nodes")
+                found.append(f"{provider}/{resource}: no set of NUMA nodes can serve it{words}")
                 continue
             sizes.add(own.preferred_size)
-            nodes = own.universe().bit_count()
-            if nodes <= LISTED_NODES and not any(own.prefers(mask) for mask in own.masks()):
+            if single_node and own.preferred_size > 1:
                 found.append(
-                    f"{provider}/{resource}: would fit {own.preferred_size} NUMA node(s) of the empty machine, "
-                    "but no such set is free"
+                    f"{provider}/{resource}: needs {own.preferred_size} NUMA nodes even when they are empty{words}"
                 )
-    if not found and len(sizes) > 1:
-        found.append(f"resources need different numbers of NUMA nodes: {sorted(sizes)}")
-    elif not found:
-        found.append("the preferred NUMA nodes of the resources differ")
+            elif not _has_preferred(own):
+                found.append(
+                    f"{provider}/{resource}: {own.preferred_size} NUMA node(s) of the empty machine would do, "
+                    f"but none has enough free{words}"
+                )
+    if not found:
+        if len(sizes) > 1:
+            found.append(f"resources need different numbers of NUMA nodes: {sorted(sizes)}")
+        else:
+            found.append("each resource has NUMA nodes that would do, but they are not the same ones")
     return tuple(found)
+
+
+def _has_preferred(hints: HintSet) -> bool:
+    try:
+        return hints.has_preferred(Budget(20_000, "record"))
+    except SearchBudget:
+        return True
+
+
+def _amounts(hints: HintSet) -> str:
+    """How much is asked for, and how much there is: in all, and on the best single node."""
+    if not hints.asked or not hints.asked[0].thresholds:
+        return ""
+    threshold = hints.asked[0].thresholds[-1]
+    total = sum(amount for _, amount in threshold.classes)
+    nodes = range(hints.asked[0].universe.bit_length())
+    best = max((sum(a for mask, a in threshold.classes if mask >> node & 1) for node in nodes), default=0)
+    return f" ({threshold.need} asked for, {total} free, at most {best} on one NUMA node)"
