@@ -87,12 +87,18 @@ class Driver:
 
     async def start(self) -> None:
         """Listen on both sockets."""
+        for path in (self._dra_socket, self._registration_socket):
+            unix_target(path)
         for claim in self._store.all():
             if claim.complete:
                 self._store.ensure_document(claim)
         handlers = [dra.SERVICES[version].handler(self._service.for_version(version)) for version in dra.SERVICES]
-        await self._serve(self._dra_socket, handlers)
-        await self._serve(self._registration_socket, [registration.SERVICE.handler(_Registration(self))])
+        try:
+            await self._serve(self._dra_socket, handlers)
+            await self._serve(self._registration_socket, [registration.SERVICE.handler(_Registration(self))])
+        except BaseException:
+            await self.stop()
+            raise
         self._publisher.start()
         log.info("driver %s listens on %s", self.name, self._dra_socket)
 
@@ -117,9 +123,8 @@ class Driver:
         """Stop listening. What is prepared and published stays."""
         self._registration_socket.unlink(missing_ok=True)
         await self._publisher.stop()
-        for server in reversed(self._servers):
-            await server.stop(_STOP_SECONDS)
-        self._servers.clear()
+        while self._servers:
+            await self._servers.pop().stop(_STOP_SECONDS)
         self._dra_socket.unlink(missing_ok=True)
 
     def plugin_info(self) -> registration.PluginInfo:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import shutil
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -207,6 +208,9 @@ class Agent:
         """Nothing is left of the pod."""
         self.runners.pop(runner.uid, None)
         self._readmitted.pop(runner.uid, None)
+        folder = self._log_folder(runner.pod)
+        if folder is not None:
+            await asyncio.to_thread(shutil.rmtree, folder, True)
 
     def _driver_changed(self, _name: str, connected: bool) -> None:
         if connected:
@@ -251,10 +255,13 @@ class Agent:
 
     def log_path(self, pod: Pod, container: str, restart_count: int) -> str | None:
         """Where the run's output goes: ``<namespace>_<name>_<uid>/<container>/<n>.log``, as a kubelet lays it out."""
+        folder = self._log_folder(pod)
+        return str(folder / container / f"{restart_count}.log") if folder is not None else None
+
+    def _log_folder(self, pod: Pod) -> Path | None:
         if self.options.log_directory is None or pod.metadata is None:
             return None
-        folder = f"{pod.metadata.namespace}_{pod.metadata.name}_{pod.metadata.uid}"
-        return str(self.options.log_directory / folder / container / f"{restart_count}.log")
+        return self.options.log_directory / f"{pod.metadata.namespace}_{pod.metadata.name}_{pod.metadata.uid}"
 
     def event(self, pod: Pod, kind: m.EventType, reason: str, message: str) -> None:
         """Tell users."""

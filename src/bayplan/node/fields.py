@@ -164,3 +164,14 @@ def table() -> list[tuple[str, str, str]]:
     words = {"honoured": "honoured", "others": "not the node's business", "ignored": "ignored"}
     rows = [(f"containers[].{name}", words[rule.standing], rule.note) for name, rule in CONTAINER_FIELDS.items()]
     return rows + [(name, words[rule.standing], rule.note) for name, rule in POD_FIELDS.items()]
+
+
+def markdown() -> str:
+    """The table of ``docs/container-fields.md``."""
+    lines = ["| field | this node | note |", "|---|---|---|"]
+    lines += [f"| `{name}` | {what} | {note} |" for name, what, note in table()]
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    print(markdown(), end="")

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 
 from bayplan.api.core import Pod
 from bayplan.client.api import Client
+from bayplan.client.errors import ApiError, ClientError
 from bayplan.client.informer import Informer
 from bayplan.node.agent import Agent
 from bayplan.node.node_sync import NodeSync
@@ -28,6 +29,8 @@ log = logging.getLogger(__name__)
 MAX_BEATS_PER_SECOND = 25.0
 REGISTRATIONS_IN_FLIGHT = 32
 _BY_NODE = "node"
+_REGISTER_RETRY = 0.2
+_REGISTER_RETRY_LONGEST = 5.0
 
 
 def lease_seconds(nodes: int, configured: int = 40) -> int:
@@ -49,6 +52,7 @@ class Fleet:
         self._members: dict[str, _Member] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self._informer: Informer[Pod] | None = None
+        self._told_unreachable = False
 
     def add(self, agent: Agent) -> NodeSync:
         """Before :meth:`start`."""
@@ -90,9 +94,26 @@ class Fleet:
 
         async def work() -> None:
             for member in queue:
-                await member.sync.register()
+                await self._register(member.sync)
 
         await asyncio.gather(*(work() for _ in range(min(REGISTRATIONS_IN_FLIGHT, len(self._members)))))
+
+    async def _register(self, sync: NodeSync) -> None:
+        """Until the API server takes it; a refusal that time does not heal is raised."""
+        delay = _REGISTER_RETRY
+        while True:
+            try:
+                await sync.register()
+            except ClientError as error:
+                if isinstance(error, ApiError) and not error.retriable:
+                    raise
+                if not self._told_unreachable:
+                    log.warning("node %s is not registered yet: %s; trying again", sync.name, error)
+                    self._told_unreachable = True
+            else:
+                return
+            await asyncio.sleep(delay)
+            delay = min(delay * 2, _REGISTER_RETRY_LONGEST)
 
     def _drop_vanished(self, informer: Informer[Pod]) -> None:
         """Pods that went away between the list and the first watch event that was told."""

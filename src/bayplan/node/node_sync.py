@@ -46,7 +46,7 @@ class NodeSync:
         annotation: Callable[[], str],
         clock: Callable[[], float],
     ) -> None:
-        self._client, self._name, self._build, self._annotation = client, name, build, annotation
+        self._client, self.name, self._build, self._annotation = client, name, build, annotation
         self._clock = clock
         self._lease_seconds = config.node_lease_duration_seconds
         self._report_every = parse_duration(config.node_status_report_frequency)
@@ -81,7 +81,7 @@ class NodeSync:
         """Labels and annotations of ours are set, the rest is left alone; the status becomes ours."""
         assert wanted.metadata is not None
         metadata = {"labels": wanted.metadata.labels, "annotations": wanted.metadata.annotations}
-        node = await self._client.patch(Node, self._name, None, {"metadata": metadata}, MERGE_PATCH)
+        node = await self._client.patch(Node, self.name, None, {"metadata": metadata}, MERGE_PATCH)
         await self._patch_status(wanted, node.status)
         return node
 
@@ -94,21 +94,21 @@ class NodeSync:
             await self._report()
         except ClientError as error:
             if not self._warned:
-                log.warning("node %s: heartbeat: %s", self._name, error)
+                log.warning("node %s: heartbeat: %s", self.name, error)
             self._warned = True
         else:
             if self._warned:
-                log.info("node %s: heartbeat works again", self._name)
+                log.info("node %s: heartbeat works again", self.name)
             self._warned = False
 
     async def _report(self) -> None:
         due = self._clock() - self._reported_at >= self._report_every
         try:
-            node = await self._client.get(Node, self._name)
+            node = await self._client.get(Node, self.name)
         except ApiError as error:
             if not error.not_found:
                 raise
-            log.warning("node %s was deleted: it is registered again", self._name)
+            log.warning("node %s was deleted: it is registered again", self.name)
             await self.register()
             return
         wanted = self._build()
@@ -132,18 +132,18 @@ class NodeSync:
             status[name] = {**status[name], **dict.fromkeys(gone)}
         if wanted.status.declared_features is None and known is not None and known.declared_features:
             status["declaredFeatures"] = None
-        await self._client.patch(Node, self._name, None, {"status": status}, STRATEGIC_PATCH, "status")
+        await self._client.patch(Node, self.name, None, {"status": status}, STRATEGIC_PATCH, "status")
 
     # -- lease
 
     async def _create_lease(self) -> None:
-        owner = OwnerReference(api_version="v1", kind="Node", name=self._name, uid=self._uid)
+        owner = OwnerReference(api_version="v1", kind="Node", name=self.name, uid=self._uid)
         now = format_micro_time(self._clock())
         lease = Lease(
             api_version="coordination.k8s.io/v1",
             kind="Lease",
-            metadata=ObjectMeta(name=self._name, namespace=LEASE_NAMESPACE, owner_references=[owner]),
-            spec=LeaseSpec(holder_identity=self._name, lease_duration_seconds=self._lease_seconds, renew_time=now),
+            metadata=ObjectMeta(name=self.name, namespace=LEASE_NAMESPACE, owner_references=[owner]),
+            spec=LeaseSpec(holder_identity=self.name, lease_duration_seconds=self._lease_seconds, renew_time=now),
         )
         try:
             await self._client.create(lease)
@@ -163,7 +163,7 @@ class NodeSync:
             "metadata": {"ownerReferences": msgspec.to_builtins(lease.metadata.owner_references)},
             "spec": msgspec.to_builtins(lease.spec),
         }
-        await self._client.patch(Lease, self._name, LEASE_NAMESPACE, patch, MERGE_PATCH)
+        await self._client.patch(Lease, self.name, LEASE_NAMESPACE, patch, MERGE_PATCH)
 
     async def _create_namespace(self) -> None:
         try:
@@ -176,10 +176,10 @@ class NodeSync:
 
     async def _renew_lease(self) -> None:
         patch: Mapping[str, Any] = {
-            "spec": {"holderIdentity": self._name, "renewTime": format_micro_time(self._clock())}
+            "spec": {"holderIdentity": self.name, "renewTime": format_micro_time(self._clock())}
         }
         try:
-            await self._client.patch(Lease, self._name, LEASE_NAMESPACE, patch, MERGE_PATCH)
+            await self._client.patch(Lease, self.name, LEASE_NAMESPACE, patch, MERGE_PATCH)
         except ApiError as error:
             if not error.not_found:
                 raise
@@ -191,7 +191,7 @@ class NodeSync:
         """The managers' state is another one: write it soon."""
         self._state_stale = True
         if self._state_task is None or self._state_task.done():
-            self._state_task = asyncio.create_task(self._write_state_soon(), name=f"manager-state-{self._name}")
+            self._state_task = asyncio.create_task(self._write_state_soon(), name=f"manager-state-{self.name}")
 
     async def _write_state_soon(self) -> None:
         while self._state_stale:
@@ -201,11 +201,11 @@ class NodeSync:
                 await self._write_state()
             except ClientError as error:
                 # A stale state only means "do not predict"; the heartbeat sees the difference and writes it.
-                log.info("node %s: manager state is not written: %s", self._name, error)
+                log.info("node %s: manager state is not written: %s", self.name, error)
 
     async def _write_state(self) -> None:
         patch = {"metadata": {"annotations": {ANNOTATION: self._annotation()}}}
-        await self._client.patch(Node, self._name, None, patch, MERGE_PATCH)
+        await self._client.patch(Node, self.name, None, patch, MERGE_PATCH)
 
     async def stop(self) -> None:
         """Ends background work."""

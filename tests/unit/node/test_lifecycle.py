@@ -99,7 +99,9 @@ def test_restart_policy(policy: str, code: int, again: bool) -> None:
 
 def test_restart_rules_of_a_container_come_before_its_policy() -> None:
     rule = {"action": "Restart", "exitCodes": {"operator": "In", "values": [42]}}
-    world = started(make_pod({"name": "app", "restartPolicy": "Never", "restartPolicyRules": [rule]}, restartPolicy="Never"))
+    world = started(
+        make_pod({"name": "app", "restartPolicy": "Never", "restartPolicyRules": [rule]}, restartPolicy="Never")
+    )
     world.exit("app", 42)
     world.settle()
     assert world.names(m.Start) == ["app", "app"]
@@ -297,7 +299,10 @@ def test_a_restarted_agent_adopts_what_runs_and_starts_nothing() -> None:
     world.settle()
     assert kinds(world) == ["Admit"]
     assert world.status.phase == "Running"
-    assert world.status.container_statuses[0].state.running.started_at == first.status.container_statuses[0].state.running.started_at
+    assert (
+        world.status.container_statuses[0].state.running.started_at
+        == first.status.container_statuses[0].state.running.started_at
+    )
     assert conditions(world.status)["PodReadyToStartContainers"] == "True"
 
 
@@ -309,7 +314,10 @@ def test_a_run_that_vanished_while_the_agent_was_away_is_lost_and_started_again(
     assert kinds(world) == ["Admit", "Prepare", "Start"]
     status = world.status.container_statuses[0]
     assert status.restart_count == 1
-    assert (status.last_state.terminated.reason, status.last_state.terminated.exit_code) == ("ContainerStatusUnknown", 137)
+    assert (status.last_state.terminated.reason, status.last_state.terminated.exit_code) == (
+        "ContainerStatusUnknown",
+        137,
+    )
 
 
 def test_a_finished_pod_is_only_cleaned_up_after_a_restart() -> None:

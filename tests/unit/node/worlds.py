@@ -14,7 +14,10 @@ from bayplan.node.lifecycle import PodMachine
 
 
 def make_pod(
-    *containers: dict[str, Any], init: list[dict[str, Any]] | None = None, metadata: dict[str, Any] | None = None, **spec: Any
+    *containers: dict[str, Any],
+    init: list[dict[str, Any]] | None = None,
+    metadata: dict[str, Any] | None = None,
+    **spec: Any,
 ) -> Pod:
     """A pod from JSON-like parts; one container ``app`` by default."""
     body = {
