@@ -95,6 +95,12 @@ def encode(type_name: str, obj: dict[str, Any]) -> None:
     _struct(type_name)(obj)
 
 
+@cache
+def always_written(type_name: str) -> frozenset[str]:
+    """The fields of a type that are written even when they are empty: they are no pointers in the API."""
+    return frozenset(_always(_short(type_name), schema(type_name).fields))
+
+
 def _short(type_name: str) -> str:
     parts = type_name.split(".")
     return f"{parts[-3]}.{parts[-1]}"

@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from bayplan.admission.encoding import always_written
 from bayplan.api.schema import Field, schema
 
 __all__ = ["ATOMIC", "Set", "changes", "difference", "intersection", "is_member", "item_key", "of_object", "union"]
@@ -137,11 +138,11 @@ def item_key(field: Field, item: Any) -> str | None:
 _DEFAULT_KEYS = {"protocol": "TCP"}
 
 
-def of_object(type_name: str, obj: Object, containers: bool = True) -> Set:
+def of_object(type_name: str, obj: Object, containers: bool = True, without: str = "") -> Set:
     """All fields of an object. `containers`: maps, keyed lists and optional structs are members themselves."""
     fields: Set = {}
     for key, value in obj.items():
-        if key in ("kind", "apiVersion"):
+        if key in ("kind", "apiVersion", without):
             continue
         field = schema(type_name).fields.get(key)
         if field is None:
@@ -178,7 +179,9 @@ def _field(owner: str, field: Field, value: Any, containers: bool, top: bool = F
         children = _struct(inner, value, containers)
         if not children:
             return None if top and value else {}
-        return {SELF: {}, **children} if containers and not top and not field.required else children
+        return (
+            {SELF: {}, **children} if containers and not top and field.name not in always_written(owner) else children
+        )
     if type_.startswith("{}") and isinstance(value, dict) and (owner, field.name) not in ATOMIC_MAPS:
         children = {"f:" + key: _map_value(type_[2:], item, containers) for key, item in value.items()}
         return {SELF: {}, **children} if children and containers else children

@@ -129,7 +129,8 @@ def expand(resource: Resource, obj: Object) -> None:
     entries = obj["metadata"].get("managedFields") or []
     for entry in entries:
         if "fieldsV1" not in entry:
-            fields = fieldsets.of_object(resource.storage.schema, obj)
+            status = "status" if "status" in resource.kind.subresources else ""
+            fields = fieldsets.of_object(resource.storage.schema, obj, without=status)
             for other in entries:
                 if other is not entry and "fieldsV1" in other:
                     fields = fieldsets.difference(fields, other["fieldsV1"])

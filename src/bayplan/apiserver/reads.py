@@ -64,7 +64,7 @@ def list_options(call: Call) -> ListOptions:
             raise bad_request(
                 "resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden when continue is provided"
             )
-        if not options.revision:
+        if not options.revision and call.verb != "watch":
             raise bad_request(
                 "resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden unless resourceVersion is provided"
             )

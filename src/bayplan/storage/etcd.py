@@ -33,7 +33,6 @@ from bayplan.storage.contract import (
     Listing,
     NotFound,
     Record,
-    StorageError,
     Store,
     Unavailable,
     Watch,
