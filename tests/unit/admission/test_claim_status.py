@@ -34,7 +34,13 @@ R = f"{A}.devices.results[0]"
 CONFIG = f"{A}.devices.config[0]"
 DEVICE = "status.devices[0]"
 STATUS = {"driver": "d.example.com", "pool": "p", "device": "dev-0"}
-CONDITION = {"type": "Ready", "status": "True", "reason": "Ok", "message": "m", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+CONDITION = {
+    "type": "Ready",
+    "status": "True",
+    "reason": "Ok",
+    "message": "m",
+    "lastTransitionTime": "2026-01-01T00:00:00Z",
+}
 POD = {"resource": "pods", "name": "p", "uid": "u1"}
 
 
@@ -172,7 +178,9 @@ def test_a_status_write_changes_neither_spec_nor_metadata() -> None:
 
 def test_nothing_new_is_reserved_while_it_is_being_deleted() -> None:
     old = changed(allocated(), {"metadata.deletionTimestamp": "2026-01-01T00:00:00Z"})
-    assert faults("status", changed(ALLOCATED, {"status.reservedFor": [POD]}), old) == [("status.reservedFor", FORBIDDEN)]
+    assert faults("status", changed(ALLOCATED, {"status.reservedFor": [POD]}), old) == [
+        ("status.reservedFor", FORBIDDEN)
+    ]
     reserved = changed(old, {"status.reservedFor": [POD]})
     assert faults("status", changed(ALLOCATED, {"status.reservedFor": [POD]}), reserved) == []
 
@@ -188,7 +196,11 @@ def test_administrative_access_in_an_allocation_needs_the_label() -> None:
     [
         ("DRAResourceClaimDeviceStatus", {"status.devices": [STATUS]}, "devices"),
         ("DRAConsumableCapacity", {f"{R}.shareID": UUID}, "shareID"),
-        ("DRADeviceBindingConditions", {f"{R}.bindingConditions": ["a"], f"{R}.bindingFailureConditions": ["b"]}, "binding"),
+        (
+            "DRADeviceBindingConditions",
+            {f"{R}.bindingConditions": ["a"], f"{R}.bindingFailureConditions": ["b"]},
+            "binding",
+        ),
         ("DRAOptionalNodeOperations", {f"{R}.skipNodeOperations": ["*"]}, "skipNodeOperations"),
     ],
 )

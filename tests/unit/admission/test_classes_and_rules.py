@@ -42,7 +42,13 @@ REQUEST: Object = {
     "spec": {"driver": "d.example.com"},
 }
 OPAQUE = {"opaque": {"driver": "d.example.com", "parameters": {"a": 1}}}
-CONDITION = {"type": "Complete", "status": "True", "reason": "Ok", "message": "m", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+CONDITION = {
+    "type": "Complete",
+    "status": "True",
+    "reason": "Ok",
+    "message": "m",
+    "lastTransitionTime": "2026-01-01T00:00:00Z",
+}
 POOL = {"driver": "d.example.com", "poolName": "p", "generation": 1}
 
 
@@ -68,13 +74,15 @@ POOL = {"driver": "d.example.com", "poolName": "p", "generation": 1}
 )  # fmt: skip
 def test_device_class(changes: dict[str, Any], expected: list[tuple[str, str]]) -> None:
     assert faults("create", changed(CLASS, changes)) == expected
-    assert faults("update", changed(CLASS, {k: v for k, v in changes.items() if k.startswith("spec.")}), create(CLASS)) == [
-        fault for fault in expected if fault[0].startswith("spec")
-    ]
+    assert faults(
+        "update", changed(CLASS, {k: v for k, v in changes.items() if k.startswith("spec.")}), create(CLASS)
+    ) == [fault for fault in expected if fault[0].startswith("spec")]
 
 
 def test_what_a_class_has_stored_is_not_judged_again() -> None:
-    stored = changed(create(CLASS), {"spec.selectors": [{"cel": {"expression": "no longer valid"}}], "spec.config": [{}]})
+    stored = changed(
+        create(CLASS), {"spec.selectors": [{"cel": {"expression": "no longer valid"}}], "spec.config": [{}]}
+    )
     assert faults("update", changed(stored, {"metadata.labels": {"a": "b"}}), stored) == []
 
 

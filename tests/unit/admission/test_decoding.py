@@ -148,7 +148,10 @@ def test_empty_lists_stay() -> None:
 
 
 def test_unknown_fields_in_the_order_of_the_document() -> None:
-    obj = {"metadata": {"nope": 2}, "spec": {"bogus": {"a": 1}, "devices": {"requests": [{"firstAvailable": [{"x": 1}]}]}}}
+    obj = {
+        "metadata": {"nope": 2},
+        "spec": {"bogus": {"a": 1}, "devices": {"requests": [{"firstAvailable": [{"x": 1}]}]}},
+    }
     decoded = decode(CLAIM, obj)
     assert decoded.unknown == ["metadata.nope", "spec.bogus", "spec.devices.requests[0].firstAvailable[0].x"]
     assert decoded.object == {"metadata": {}, "spec": {"devices": {"requests": [{"firstAvailable": [{}]}]}}}

@@ -209,7 +209,11 @@ def test_the_spec_is_immutable() -> None:
     assert submit("update", changed(CLAIM, {"metadata.labels": {"a": "b"}}), old)["metadata"]["labels"] == {"a": "b"}
     assert submit("update", changed(CLAIM, {f"{R}.exactly.count": 1}), old)["spec"] == old["spec"]
     with pytest.raises(Invalid) as refusal:
-        submit("update", changed(CLAIM, {"spec.devices.requests": [{"name": "r2", "exactly": {"deviceClassName": "c"}}]}), old)
+        submit(
+            "update",
+            changed(CLAIM, {"spec.devices.requests": [{"name": "r2", "exactly": {"deviceClassName": "c"}}]}),
+            old,
+        )
     assert refusal.value.causes[0].message == (
         'Invalid value: {"Devices":{"Requests":[{"Name":"r2","Exactly":{"DeviceClassName":"c","Selectors":null,'
         '"AllocationMode":"ExactCount","Count":1,"AdminAccess":null,"Tolerations":null,"Capacity":null},'

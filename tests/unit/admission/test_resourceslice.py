@@ -185,14 +185,26 @@ def test_rejected(changes: dict[str, Any], expected: list[tuple[str, str]]) -> N
         ({"validValues": ["1"]}, "default", "required when validValues is defined"),
         ({"default": "1", "validValues": ["1"], "validRange": {"min": "1"}}, "", "exactly one policy can be specified"),
         ({"default": "1", "validValues": ["2", "3"]}, "validValues", "default value is not valid"),
-        ({"default": "1", "validValues": ["3", "1", "2"]}, "validValues[1]", "values must be sorted in ascending order"),
+        (
+            {"default": "1", "validValues": ["3", "1", "2"]},
+            "validValues[1]",
+            "values must be sorted in ascending order",
+        ),
         ({"default": "1", "validValues": ["1", "11"]}, "validValues[1]", "option is larger than capacity value: 10"),
         ({"default": "1", "validRange": {"max": "5"}}, "validRange.min", "required when validRange is defined"),
         ({"default": "1", "validRange": {"min": "2"}}, "validRange.min", "default is less than min: 2"),
         ({"default": "5", "validRange": {"min": "1", "max": "4"}}, "validRange.max", "default is more than max: 4"),
         ({"default": "11", "validRange": {"min": "11"}}, "validRange.min", "min is larger than capacity value: 10"),
-        ({"default": "1", "validRange": {"min": "1", "max": "11"}}, "validRange.max", "max is larger than capacity value: 10"),
-        ({"default": "2", "validRange": {"min": "1", "step": "2"}}, "validRange.step", "not a multiple of a given step"),
+        (
+            {"default": "1", "validRange": {"min": "1", "max": "11"}},
+            "validRange.max",
+            "max is larger than capacity value: 10",
+        ),
+        (
+            {"default": "2", "validRange": {"min": "1", "step": "2"}},
+            "validRange.step",
+            "not a multiple of a given step",
+        ),
         ({"default": "1", "validRange": {"min": "1", "step": "10"}}, "validRange.step", "one step 11 is larger than"),
     ],
 )
@@ -260,4 +272,6 @@ def test_a_disabled_gate_drops_its_field_unless_it_is_stored(gate: str, changes:
 
 def test_list_attributes_without_their_gate_are_no_value() -> None:
     slice_ = changed(SLICE, {f"{D}.attributes": {"a": {"ints": [1]}}})
-    assert faults("create", slice_, None, context(ALL.without("DRAListTypeAttributes"))) == [(f"{D}.attributes[a]", INVALID)]
+    assert faults("create", slice_, None, context(ALL.without("DRAListTypeAttributes"))) == [
+        (f"{D}.attributes[a]", INVALID)
+    ]
