@@ -56,6 +56,10 @@ def reference(obj: Any) -> ObjectReference:
     )
 
 
+_Recorded = tuple[ObjectReference, str, str, str, str, ObjectReference | None, float]
+_WRITERS = 8
+
+
 class _Seen(msgspec.Struct):
     """What is stored for one key: the object's name, how often, since when."""
 
@@ -99,29 +103,30 @@ class EventRecorder:
         self._seen: OrderedDict[tuple[str, ...], _Seen] = OrderedDict()
         self._similar: OrderedDict[tuple[str, ...], _Similar] = OrderedDict()
         self._buckets: OrderedDict[tuple[str, ...], _Bucket] = OrderedDict()
-        self._queue: asyncio.Queue[tuple[ObjectReference, str, str, str, str, ObjectReference | None, float]] = (
-            asyncio.Queue(_QUEUE)
-        )
-        self._task: asyncio.Task[None] | None = None
+        self._queues: list[asyncio.Queue[_Recorded]] = [asyncio.Queue(_QUEUE) for _ in range(_WRITERS)]
+        """What concerns one object goes through one queue, so that it is counted in order."""
+        self._tasks: list[asyncio.Task[None]] = []
         self._sequence = 0
 
     def start(self) -> None:
-        if self._task is None:
-            self._task = asyncio.get_running_loop().create_task(self._run(), name=f"events-{self.component}")
+        if not self._tasks:
+            loop = asyncio.get_running_loop()
+            self._tasks = [loop.create_task(self._run(q), name=f"events-{self.component}") for q in self._queues]
 
     async def flush(self) -> None:
         """Returns when everything recorded so far was written or given up."""
-        await self._queue.join()
+        await asyncio.gather(*(queue.join() for queue in self._queues))
 
     async def stop(self) -> None:
-        task, self._task = self._task, None
-        if task is not None:
+        tasks, self._tasks = self._tasks, []
+        if tasks:
             try:
-                await asyncio.wait_for(self._queue.join(), 1.0)
+                await asyncio.wait_for(self.flush(), 1.0)
             except TimeoutError:
-                log.info("%d events were not written", self._queue.qsize())
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+                log.info("%d events were not written", sum(q.qsize() for q in self._queues))
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
 
     def event(
         self,
@@ -138,19 +143,20 @@ class EventRecorder:
         if len(message) > _MESSAGE:
             message = message[: _MESSAGE - 4] + " ..."
         try:
-            self._queue.put_nowait((ref, event_type, reason, message, action, related, self._clock()))
+            queue = self._queues[hash((ref.namespace, ref.name)) % _WRITERS]
+            queue.put_nowait((ref, event_type, reason, message, action, related, self._clock()))
         except asyncio.QueueFull:
             log.info("event %s of %s/%s dropped: too many at once", reason, ref.namespace, ref.name)
 
-    async def _run(self) -> None:
+    async def _run(self, queue: asyncio.Queue[_Recorded]) -> None:
         while True:
-            ref, event_type, reason, message, action, related, at = await self._queue.get()
+            ref, event_type, reason, message, action, related, at = await queue.get()
             try:
                 await self._write(ref, event_type, reason, message, action, related, at)
             except ClientError as error:
                 log.info("event %s of %s/%s: %s", reason, ref.namespace, ref.name, error)
             finally:
-                self._queue.task_done()
+                queue.task_done()
 
     async def _write(
         self,

@@ -36,6 +36,7 @@ from bayplan.scheduling.cluster import PodInfo
 from bayplan.scheduling.cycle import Decider, Placement
 from bayplan.scheduling.dynamic_resources import PodNeeds, Refused
 from bayplan.scheduling.hints import HINTS
+from bayplan.scheduling.prediction import Prediction
 from bayplan.scheduling.preemption import Preemption, find_victims
 from bayplan.scheduling.queue import ClusterEvent, Entry, SchedulingQueue
 from bayplan.scheduling.status import SchedulingError, Unschedulable
@@ -81,6 +82,7 @@ class Scheduler:
         self._report = Reporter(client, self._recorders, wall=wall)
         self.binder = Binder(client, self.world.dra, self.metrics, wall=wall, poll=binding_poll)
         base = seed if seed is not None else int(wall() * 1000)
+        checks = [Prediction()] if gates.enabled("NUMAAwareScheduling") else []
         self._deciders = {
             name: Decider(
                 self.world.state,
@@ -88,6 +90,7 @@ class Scheduler:
                 seed=base,
                 percentage=profile.percentage_of_nodes_to_score,
                 strategy=profile.scoring_strategy,
+                checks=checks,
             )
             for name, profile in self.profiles.items()
         }
@@ -166,7 +169,7 @@ class Scheduler:
 
     def book(self, placement: Placement) -> None:
         """Count a decision at once, before anything of it is written."""
-        self.world.state.assume(placement.pod, placement.node)
+        self.world.state.assume(placement.charged, placement.node)
         self.world.dra.reserve(placement.claims)
 
     # -- what the world tells (PodListener)
@@ -349,7 +352,7 @@ class Scheduler:
             if plans:
                 claims = await self.binder.write_claims(plans)
                 written = True
-                await self.binder.prepare_pod(info, plans, claims)
+                await self.binder.prepare_pod(info, plans, claims, placement.claims.statuses)
                 await self.binder.wait_for_conditions(
                     claims, profile.binding_timeout, lambda: self.announce_wait(info, placement.node)
                 )
@@ -483,6 +486,7 @@ class Scheduler:
             self.world.dra,
             needs if not failure.prefilter else None,
             claims=self._gates.enabled("DRAPreemption"),
+            checks=self.decider_of(info).checks,
         )
         if found is None:
             nodes = failure.nodes

@@ -223,8 +223,10 @@ class Binder:
     ) -> None:
         """What the pod's status says of its claims before it is bound."""
         status: dict[str, Any] = {}
+        extended = ""
         for plan, claim in zip(plans, claims, strict=True):
             if plan.extended:
+                extended = _names(claim)[1]
                 # Objects keep the order of their fields as they came; this is the one Kubernetes writes.
                 mappings = [
                     {"containerName": m.container_name, "resourceName": m.resource_name, "requestName": m.request_name}
@@ -235,7 +237,12 @@ class Binder:
                     "resourceClaimName": _names(claim)[1],
                 }
         if node_allocatable:
-            status["nodeAllocatableResourceClaimStatuses"] = list(node_allocatable)
+            # The decision did not know the name of the claim for extended resources, only how it begins.
+            begins = f"{info.name}-extended-resources-"
+            status["nodeAllocatableResourceClaimStatuses"] = [
+                msgspec.structs.replace(s, resource_claim_name=extended) if s.resource_claim_name == begins else s
+                for s in node_allocatable
+            ]
         if status:
             await self._client.patch(
                 Pod, info.name, info.namespace, _patch(info, status), STRATEGIC_PATCH, subresource="status"

@@ -192,7 +192,7 @@ class GangScheduling:
             by_plan = dict(zip(_distinct(placements), claims, strict=True))
             for placement in placements:
                 own = [by_plan[_identity(p)] for p in placement.claims.plans]
-                await binder.prepare_pod(placement.pod, placement.claims.plans, own)
+                await binder.prepare_pod(placement.pod, placement.claims.plans, own, placement.claims.statuses)
             profile = scheduler.profile_of(placements[0].pod)
 
             async def announce() -> None:

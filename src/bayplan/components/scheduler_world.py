@@ -16,13 +16,12 @@ from bayplan.api.resource import DeviceClass, DeviceTaintRule, ResourceClaim, Re
 from bayplan.api.scheduling import PodGroup
 from bayplan.client.api import Client
 from bayplan.client.informer import Informer
+from bayplan.managers.manager_state import ANNOTATION as MANAGER_STATE
 from bayplan.scheduling.cluster import ClusterState
 from bayplan.scheduling.dynamic_resources import DynamicResources
 from bayplan.scheduling.queue import ClusterEvent
 
 __all__ = ["PodListener", "World", "is_terminal"]
-
-MANAGER_STATE = "bayplan.io/manager-state"
 
 
 class PodListener(Protocol):
@@ -45,7 +44,9 @@ class World:
     """The informers and what they fill."""
 
     def __init__(self, client: Client, gates: FeatureGates, listener: PodListener) -> None:
-        self.state = ClusterState(pod_level=gates.enabled("PodLevelResources"))
+        self.state = ClusterState(
+            pod_level=gates.enabled("PodLevelResources"), claims=gates.enabled("DRANodeAllocatableResources")
+        )
         self.dra = DynamicResources(gates)
         self._listener = listener
         self.pods: Informer[Pod] = Informer(client, Pod)
@@ -150,11 +151,6 @@ class World:
             return
         known = self.state.find_pod(uid)
         info = self.state.pod_info(pod)
-        if known is not None:
-            # Whatever claims add to the pod's own request was worked out when it was decided.
-            extra = known.memo.get("extra")
-            if extra is not None:
-                info = extra(info)
         self.state.set_pod(info)
         self._listener.assigned(pod)
         if known is None:

@@ -17,7 +17,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bayplan.api.core import Node, Pod
-from bayplan.scheduling.requests import Amounts, amounts, nonzero, pod_requests
+from bayplan.dra import node_allocatable
+from bayplan.scheduling.requests import Amounts, amounts, from_nano, nonzero, pod_requests
 
 __all__ = ["ClusterState", "NodeInfo", "PodInfo", "Ports"]
 
@@ -27,7 +28,7 @@ Ports = frozenset[tuple[str, str, int]]
 
 @dataclass(slots=True, eq=False)
 class PodInfo:
-    """A pod and what was worked out about it once. `requests` and `nonzero` may be raised by node-allocatable devices."""
+    """A pod and what was worked out about it once."""
 
     pod: Pod
     uid: str
@@ -42,10 +43,16 @@ class PodInfo:
     """What plugins remember about this very object."""
 
     @staticmethod
-    def of(pod: Pod, *, pod_level: bool = True) -> PodInfo:
+    def of(pod: Pod, *, pod_level: bool = True, claims: bool = False) -> PodInfo:
+        """`claims`: count what the pod's status says its devices take (gate DRANodeAllocatableResources)."""
         metadata: Any = pod.metadata
         spec: Any = pod.spec
-        requests = pod_requests(pod, pod_level=pod_level)
+        statuses = node_allocatable.statuses_of(pod) if claims else []
+        if statuses:
+            nano = node_allocatable.pod_requests(pod, statuses, pod_level=pod_level)
+            requests = {name: from_nano(name, amount) for name, amount in nano.items()}
+        else:
+            requests = pod_requests(pod, pod_level=pod_level)
         return PodInfo(
             pod,
             metadata.uid or f"{metadata.namespace}/{metadata.name}",
@@ -192,10 +199,11 @@ NodeListener = Callable[[str, Node | None, Node | None], None]
 
 
 class ClusterState:
-    """See the module. `pod_level` is the gate PodLevelResources."""
+    """See the module. `pod_level` is the gate PodLevelResources, `claims` DRANodeAllocatableResources."""
 
-    def __init__(self, *, pod_level: bool = True) -> None:
+    def __init__(self, *, pod_level: bool = True, claims: bool = False) -> None:
         self._pod_level = pod_level
+        self._claims = claims
         self.nodes: dict[str, NodeInfo] = {}
         self.classes: dict[Hashable, dict[str, NodeInfo]] = {}
         self._where: dict[str, str] = {}
@@ -207,7 +215,7 @@ class ClusterState:
         self.listeners: list[NodeListener] = []
 
     def pod_info(self, pod: Pod) -> PodInfo:
-        return PodInfo.of(pod, pod_level=self._pod_level)
+        return PodInfo.of(pod, pod_level=self._pod_level, claims=self._claims)
 
     # -- nodes
 

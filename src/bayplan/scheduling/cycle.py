@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from bayplan.api.resource import ResourceClaim
@@ -55,6 +55,13 @@ class Placement:
     score: int = 0
     evaluated: int = 0
     feasible: int = 0
+
+    @property
+    def charged(self) -> PodInfo:
+        """The pod with the request it counts for on the node: devices may add to it."""
+        if self.claims.requests is None:
+            return self.pod
+        return replace(self.pod, requests=dict(self.claims.requests))
 
 
 def sample_size(nodes: int, percentage: int = 0) -> int:
@@ -154,7 +161,7 @@ class Decider:
             crowded = node.without(())
             for other in ahead:
                 crowded.add(other)
-            rejection = fit(info.requests, crowded, self._dra_names(needs))
+            rejection = fit(info.requests, crowded, self.dra_names(needs))
             if rejection is not None:
                 return rejection
         answer = NOTHING
@@ -167,6 +174,10 @@ class Decider:
                     failure.causes.append((node.name, record))
                 return claims
             answer = claims
+            if answer.requests is not None:
+                rejection = fit(answer.requests, node, self.dra_names(needs))
+                if rejection is not None:
+                    return rejection
         for check in self.checks:
             rejection = check(info, node, answer)
             if rejection is not None:
@@ -187,7 +198,9 @@ class Decider:
             return []
         return [o for o in waiting.values() if o.priority >= info.priority and o.uid != info.uid]
 
-    def _dra_names(self, needs: PodNeeds | None) -> frozenset[str]:
+    @staticmethod
+    def dra_names(needs: PodNeeds | None) -> frozenset[str]:
+        """The extended resources of the pod that a class provides."""
         return frozenset(needs.extended) if needs is not None and needs.extended else frozenset()
 
     # -- the shared filters
@@ -204,7 +217,7 @@ class Decider:
         if wanted_node:
             allowed = {wanted_node}
             off_limits = NODE_NAME
-        names = self._dra_names(needs)
+        names = self.dra_names(needs)
         enough = sample_size(state.count, self._percentage)
         feasible = 0
         for members in self._classes():

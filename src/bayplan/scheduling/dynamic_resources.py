@@ -16,18 +16,30 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from bayplan.api.core import ContainerExtendedResourceRequest, Node, Pod
+import msgspec
+
+from bayplan.api.core import (
+    ContainerExtendedResourceRequest,
+    Node,
+    NodeAllocatableResourceClaimStatus,
+    Pod,
+    PodExtendedResourceClaimStatus,
+    PodStatus,
+)
 from bayplan.api.gates import FeatureGates
 from bayplan.api.resource import (
     AllocationResult,
+    Device,
     DeviceClass,
     DeviceTaintRule,
     ResourceClaim,
     ResourceClaimConsumerReference,
+    ResourceClaimStatus,
     ResourceSlice,
 )
 from bayplan.api.scheduling import PodGroup
 from bayplan.api.selectors import node_selector_matches
+from bayplan.dra import node_allocatable
 from bayplan.dra.allocator import Allocator, Plan
 from bayplan.dra.errors import AllocationError
 from bayplan.dra.features import Features
@@ -46,6 +58,7 @@ from bayplan.scheduling.claims import (
 )
 from bayplan.scheduling.cluster import NodeInfo, PodInfo
 from bayplan.scheduling.extended_resources import ClassNames, extended_requests, special_claim
+from bayplan.scheduling.requests import from_nano
 from bayplan.scheduling.scoring import prioritized_list_score
 from bayplan.scheduling.status import UNRESOLVABLE, Rejection, SchedulingError, Unschedulable
 
@@ -131,13 +144,16 @@ class PodNeeds:
         return any(r.first_available for claim, _ in self.missing for r in _requests(claim))
 
 
-@dataclass(frozen=True, slots=True)
-class NodeClaims:
+class NodeClaims(msgspec.Struct, frozen=True):
     """The claims' answer for one node."""
 
     plans: tuple[ClaimPlan, ...] = ()
     score: int = 0
     """Raw, for prioritized lists."""
+    statuses: tuple[NodeAllocatableResourceClaimStatus, ...] = ()
+    """What the devices take of the node's allocatable resources, for the pod's status."""
+    requests: Mapping[str, int] | None = None
+    """The pod's request with that included; None where the claims add nothing."""
 
     @property
     def allocations(self) -> list[AllocationResult]:
@@ -169,16 +185,27 @@ class DynamicResources:
         self._merged = TaintRules()
         self._extended = gates.enabled("DRAExtendedResource")
         self._workload_claims = gates.enabled("DRAWorkloadResourceClaims")
+        self._pod_level = gates.enabled("PodLevelResources")
+        self._charges = gates.enabled("DRANodeAllocatableResources")
+        self._mapped: set[str] = set()
+        """Slices with devices that take node-allocatable resources; without any, nothing has to be worked out."""
         self._operations = gates.enabled("DRAOptionalNodeOperations") and gates.enabled("NodeDeclaredFeatures")
 
     # -- the world
 
     def put_slice(self, slice_: ResourceSlice) -> None:
-        self._slices[_name(slice_)] = slice_
+        name = _name(slice_)
+        self._slices[name] = slice_
+        devices = (slice_.spec.devices if slice_.spec is not None else None) or ()
+        if self._charges and any(device.node_allocatable_resources for device in devices):
+            self._mapped.add(name)
+        else:
+            self._mapped.discard(name)
         self.inventory.put(self._merged.merge(slice_))
 
     def remove_slice(self, name: str) -> None:
         self._slices.pop(name, None)
+        self._mapped.discard(name)
         self.inventory.remove(name)
 
     def put_rule(self, rule: DeviceTaintRule) -> None:
@@ -347,9 +374,56 @@ class DynamicResources:
             return results
         found = {**decided, **dict(zip(wanted, results[len(ahead) :], strict=True))}
         answers = [_answer(needs, special, found) for needs, special in zip(pods, specials, strict=True)]
+        if self._mapped:
+            charged = [self._charge(n.owner, answer, node) for n, answer in zip(pods, answers, strict=True)]
+            answers = []
+            for answer in charged:
+                if isinstance(answer, Rejection):
+                    return answer
+                answers.append(answer)
         if not self._operations or declares_feature(k8s_node):
             return answers
         return _NO_OPERATIONS if any(needs_feature(answer.allocations) for answer in answers) else answers
+
+    def _charge(self, pod: Pod, answer: NodeClaims, node: NodeInfo) -> NodeClaims | Rejection:
+        """What the devices cost the node (gate DRANodeAllocatableResources), and whether that is allowed."""
+        claims: dict[str, ResourceClaim] = {}
+        for plan in answer.plans:
+            claim = plan.claim
+            if plan.allocation is not None:
+                status = ResourceClaimStatus(allocation=plan.allocation)
+                claim = msgspec.structs.replace(claim, status=status)
+            if plan.extended:
+                claim, pod = _named_extended(claim, pod, plan.mappings)
+            claims[(claim.metadata.name if claim.metadata is not None else None) or ""] = claim
+        statuses = node_allocatable.claim_statuses(pod, claims, self._published)
+        if not statuses:
+            return answer
+        violations = node_allocatable.pod_level_violations(pod, statuses)
+        if violations:
+            first = violations[0]
+            text = f"pod-level {first.check} of {first.resource} are exceeded by containers and claims together"
+            return Rejection(PLUGIN, (text,), UNRESOLVABLE)
+        shared = node_allocatable.shared_mapping_claims(pod, statuses, (p.pod for p in node.pods.values()))
+        if shared:
+            text = f"claim {shared[0]} maps node-allocatable resources and is used by another pod"
+            return Rejection(PLUGIN, (text,), UNRESOLVABLE)
+        nano = node_allocatable.pod_requests(pod, statuses, pod_level=self._pod_level)
+        requests = {name: from_nano(name, amount) for name, amount in nano.items()}
+        return msgspec.structs.replace(answer, statuses=tuple(statuses), requests=requests)
+
+    def _published(self, driver: str, pool: str, name: str) -> Device | None:
+        """The device as the newest generation of its pool shows it."""
+        known = self.inventory.pool(driver, pool)
+        if known is None:
+            return None
+        newest = max((s.generation for s in known.slices.values()), default=0)
+        for info in known.slices.values():
+            if info.generation == newest:
+                for device in info.devices:
+                    if device.name == name:
+                        return device.device
+        return None
 
     def _special(
         self, needs: PodNeeds, node: NodeInfo
@@ -428,6 +502,22 @@ class DynamicResources:
 
     def failed_bindings(self, needs: PodNeeds) -> Iterable[ResourceClaim]:
         return [claim for claim, _ in needs.allocated if binding_failed(claim)]
+
+
+def _named_extended(
+    claim: ResourceClaim, pod: Pod, mappings: Sequence[ContainerExtendedResourceRequest]
+) -> tuple[ResourceClaim, Pod]:
+    """Claim and pod as they will be once the claim for extended resources has its name, which nobody knows yet."""
+    metadata: Any = claim.metadata
+    name = metadata.name or metadata.generate_name or ""
+    claim = msgspec.structs.replace(claim, metadata=msgspec.structs.replace(metadata, name=name))
+    status = msgspec.structs.replace(
+        pod.status if pod.status is not None else PodStatus(),
+        extended_resource_claim_status=PodExtendedResourceClaimStatus(
+            resource_claim_name=name, request_mappings=list(mappings)
+        ),
+    )
+    return claim, msgspec.structs.replace(pod, status=status)
 
 
 def _special_key(needs: PodNeeds) -> str:

@@ -28,6 +28,7 @@ from bayplan.api.scheduling import PodGroup
 from bayplan.scheduling.cluster import ClusterState, NodeInfo, PodInfo
 from bayplan.scheduling.cycle import Decider, Placement
 from bayplan.scheduling.dynamic_resources import PLUGIN, NodeClaims, PodNeeds, Refused
+from bayplan.scheduling.node_filters import fit
 from bayplan.scheduling.status import Rejection, Unschedulable
 
 __all__ = ["BUDGET", "Gang", "GangFailure", "place_gang", "topology_domains"]
@@ -204,17 +205,27 @@ class _Search:
         answers = self._claims_on(here, node)
         if isinstance(answers, Rejection):
             return answers
-        for check in self.decider.checks:
-            refusal = check(self.pods[index], node, answers[-1])
-            if refusal is not None:
-                self._restore(here[:-1])
-                return refusal
+        refusal = self._checked(index, node, answers[-1])
+        if refusal is not None:
+            self._restore(here[:-1])
+            return refusal
         for member, answer in zip(here, answers, strict=True):
             self.answers[member] = answer
             self._reserve(answer)
         self.on_node[node.name] = here
         self.where[index] = node.name
-        self.state.assume(self.pods[index], node.name)
+        self.state.assume(Placement(self.pods[index], node.name, answers[-1]).charged, node.name)
+        return None
+
+    def _checked(self, index: int, node: NodeInfo, answer: NodeClaims) -> Rejection | None:
+        if answer.requests is not None:
+            refusal = fit(answer.requests, node, self.decider.dra_names(self.needs[index]))
+            if refusal is not None:
+                return refusal
+        for check in self.decider.checks:
+            refusal = check(self.pods[index], node, answer)
+            if refusal is not None:
+                return refusal
         return None
 
     def _take(self, index: int) -> None:

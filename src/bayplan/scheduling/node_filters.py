@@ -10,7 +10,7 @@ if it carried that controller's taint. A node without a Ready condition is usabl
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from bayplan.api.core import Pod, Toleration
@@ -66,7 +66,7 @@ def intolerable_preferences(pod: Pod, node: NodeInfo) -> int:
 
 
 def shared_verdict(
-    info: PodInfo, node: NodeInfo, dra_resources: frozenset[str], requests: dict[str, int] | None = None
+    info: PodInfo, node: NodeInfo, dra_resources: frozenset[str], requests: Mapping[str, int] | None = None
 ) -> Rejection | None:
     """The refusal that holds for every node of this node's class, or None.
 
@@ -95,7 +95,7 @@ def _conflict(wanted: Ports, used: Ports) -> bool:
     return False
 
 
-def fit(requests: dict[str, int], node: NodeInfo, dra_resources: frozenset[str] = frozenset()) -> Rejection | None:
+def fit(requests: Mapping[str, int], node: NodeInfo, dra_resources: frozenset[str] = frozenset()) -> Rejection | None:
     """Whether the node has enough left of everything requested."""
     allocatable, requested = node.allocatable, node.requested
     short: list[str] = []

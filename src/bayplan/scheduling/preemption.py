@@ -25,7 +25,7 @@ from bayplan.api.resource import ResourceClaim
 from bayplan.scheduling.claims import allocation_of
 from bayplan.scheduling.cluster import ClusterState, NodeInfo, PodInfo
 from bayplan.scheduling.dynamic_resources import NOTHING, PLUGIN, DynamicResources, NodeClaims, PodNeeds
-from bayplan.scheduling.node_filters import shared_verdict
+from bayplan.scheduling.node_filters import fit, shared_verdict
 from bayplan.scheduling.status import Rejection, SchedulingError, Unschedulable
 
 __all__ = ["Preemption", "find_victims"]
@@ -179,5 +179,7 @@ def _fits(
     except SchedulingError:
         return False
     if isinstance(answer, Rejection):
+        return False
+    if answer.requests is not None and fit(answer.requests, node, names) is not None:
         return False
     return all(check(info, node, answer) is None for check in checks)

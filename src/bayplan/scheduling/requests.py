@@ -16,7 +16,7 @@ from bayplan.api.base import RawQuantity
 from bayplan.api.core import Container, ContainerStatus, Pod
 from bayplan.api.quantity import Quantity
 
-__all__ = ["amounts", "is_extended_resource", "nonzero", "pod_requests", "units"]
+__all__ = ["amounts", "from_nano", "is_extended_resource", "nonzero", "pod_requests", "units"]
 
 Amounts = dict[str, int]
 
@@ -28,6 +28,12 @@ _POD_LEVEL: Final = ("cpu", "memory")
 def units(resource: str, raw: RawQuantity) -> int:
     """The integer the scheduler counts with."""
     quantity = Quantity.parse(raw)
+    return quantity.milli_value() if resource == "cpu" else quantity.value()
+
+
+def from_nano(resource: str, nano: int) -> int:
+    """The same integer from an exact amount in nano units."""
+    quantity = Quantity(nano)
     return quantity.milli_value() if resource == "cpu" else quantity.value()
 
 
