@@ -131,18 +131,20 @@ def _update_status(kind: Kind, known: Rules, obj: Object, old: Object, context: 
         _keep(metadata, old_metadata, "generation")
     else:
         meta.reset_for_status(metadata, old_metadata)
-    for key in [k for k in obj if k not in ("apiVersion", "kind", "metadata", "status")]:
-        del obj[key]
-    for key, value in old.items():
-        if key not in ("apiVersion", "kind", "metadata", "status"):
-            obj[key] = value
+    merged = {"apiVersion": obj.get("apiVersion"), "kind": obj.get("kind"), "metadata": metadata}
+    shared = tuple(key for key in old if key not in merged and key != "status")
+    for key in shared:
+        merged[key] = old[key]
+    if obj.get("status") is not None:
+        merged["status"] = obj["status"]
+    obj = merged
     known.prepare_status(obj, old, context)
     errors = Errors()
     meta.validate_update(errors, metadata, old_metadata)
     known.validate_status(errors, obj, old, context)
     if errors:
         raise Invalid(errors)
-    encode(kind.schema, obj)
+    encode(kind.schema, obj, shared)
     return Admitted(obj, context.warnings)
 
 
@@ -157,5 +159,7 @@ def _finish(kind: Kind, known: Rules, obj: Object, old: Object | None, errors: E
     if errors:
         raise Invalid(errors)
     known.warn(obj, old, context)
-    encode(kind.schema, obj)
+    # The status of an update is usually the stored one itself.
+    shared = ("status",) if old is not None and obj.get("status") is old.get("status") is not None else ()
+    encode(kind.schema, obj, shared)
     return Admitted(obj, context.warnings)

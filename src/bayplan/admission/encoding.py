@@ -90,15 +90,19 @@ _DROPPED_ZERO: Final[dict[str, frozenset[str]]] = {
 """Optional numbers and booleans that are left out when zero (the others are pointers and stay)."""
 
 
-def encode(type_name: str, obj: dict[str, Any]) -> None:
-    """Drop what is empty and add what is always written, in place."""
+def encode(type_name: str, obj: dict[str, Any], shared: tuple[str, ...] = ()) -> None:
+    """Drop what is empty and add what is always written, in place.
+
+    Fields named in ``shared`` are left as they are: they belong to a stored object, which is in this form already.
+    """
+    held = {key: obj[key] for key in shared if key in obj}
+    if not held:
+        _struct(type_name)(obj)
+        return
+    for key in held:
+        obj[key] = {}
     _struct(type_name)(obj)
-
-
-@cache
-def always_written(type_name: str) -> frozenset[str]:
-    """The fields of a type that are written even when they are empty: they are no pointers in the API."""
-    return frozenset(_always(_short(type_name), schema(type_name).fields))
+    obj.update(held)
 
 
 def _short(type_name: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any, Final, TypeAlias
 
 from bayplan.admission.containers import validate_ephemeral
@@ -23,11 +24,9 @@ RESIZABLE: Final = ("cpu", "memory")
 def admit(operation: str, kind: Kind, new: Object, old: Object, context: Context) -> Object:
     """The pod after the operation; ``new`` is a Binding or a Pod, ``old`` the stored pod (not changed)."""
     if operation == "binding":
-        pod = bind(new, old, context)
-    elif operation == "resize":
-        pod = _resize(new, old, context)
-    else:
-        pod = _ephemeral(new, old, context)
+        return bind(new, old, context)
+    change = _resize if operation == "resize" else _ephemeral
+    pod = change(new, copy.deepcopy(old), context)
     encode(kind.schema, pod)
     return pod
 
@@ -54,12 +53,12 @@ def bind(binding: Object, old: Object, context: Context) -> Object:
     if faults := subdomain_faults(node):
         errors.each("target.name", node, faults)
         raise Invalid(errors)
-    annotations = {**(metadata.get("annotations") or {}), **((binding.get("metadata") or {}).get("annotations") or {})}
-    generation = (metadata.get("generation") or 0) + 1
-    bound = {**old, "metadata": {**metadata, "annotations": annotations, "generation": generation}}
-    bound["spec"] = {**spec, "nodeName": node}
+    metadata = {**metadata, "generation": (metadata.get("generation") or 0) + 1}
+    if annotations := (binding.get("metadata") or {}).get("annotations"):
+        metadata["annotations"] = {**(metadata.get("annotations") or {}), **annotations}
+    bound = {**old, "metadata": metadata, "spec": {**spec, "nodeName": node}}
     conditions = [c for c in status.get("conditions") or () if c.get("type") != "PodScheduled"]
-    scheduled = {"type": "PodScheduled", "status": "True", "lastTransitionTime": context.now}
+    scheduled = {"type": "PodScheduled", "status": "True", "lastProbeTime": None, "lastTransitionTime": context.now}
     bound["status"] = {**status, "conditions": [*conditions, scheduled]}
     return bound
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import re
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -76,7 +77,7 @@ def changed(obj: Object, changes: Mapping[str, Any]) -> Object:
     for path, value in changes.items():
         steps: list[Any] = [int(s) if s.isdigit() else s for s in re.findall(r"[^.\[\]]+", path)]
         target: Any = result
-        for step, following in zip(steps, steps[1:], strict=False):
+        for step, following in itertools.pairwise(steps):
             if isinstance(step, int):
                 while len(target) <= step:
                     target.append({})

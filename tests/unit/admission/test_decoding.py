@@ -21,7 +21,10 @@ def devices(*requests: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("type_name", "obj", "text"),
     [
-        (CLAIM, {"spec": "s"}, "json: cannot unmarshal string into Go struct field ResourceClaim.spec of type v1.ResourceClaimSpec"),
+        (
+            CLAIM, {"spec": "s"},
+            "json: cannot unmarshal string into Go struct field ResourceClaim.spec of type v1.ResourceClaimSpec",
+        ),
         (CLAIM, {"spec": []}, "json: cannot unmarshal array into Go struct field ResourceClaim.spec of type v1.ResourceClaimSpec"),
         (
             CLAIM,
