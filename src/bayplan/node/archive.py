@@ -113,6 +113,8 @@ def _headers(data: bytes) -> Iterator[tuple[str, bytes, str, int, int]]:
         link = block[157:257].partition(b"\0")[0].decode("utf-8", "replace") if kind == _LINK else ""
         yield name.decode("utf-8", "replace"), kind, link, start, size
         position = start + -(-size // _BLOCK) * _BLOCK
+    if data[position:].strip(b"\0"):
+        raise ValueError(f"no tar header at byte {position}")
 
 
 def _general(data: bytes, name_of: Callable[[str], str | None]) -> Texts:

@@ -270,6 +270,8 @@ class _Reader:
             base = f"{_CPU}/cpu{number}/cache/{index}/"
             if base + "level" not in self.files:
                 members = self._take(base + "shared_cpu_list")
+                if members is None:
+                    self._take(base + "shared_cpu_map")  # an old kernel: read for each CPU
                 self._share_among(base, ("shared_cpu_list", "level", "type", "id", "size"), members)
             level = self.files.get(base + "level", "").strip()
             if level in ("1", "2", "3") and self.files.get(base + "type", "").strip() != "Instruction":
