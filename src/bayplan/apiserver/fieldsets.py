@@ -9,11 +9,12 @@ Which lists have keys, and which are sets, is what the schema says; all other li
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import msgspec
 
-from bayplan.admission.encoding import always_written
+from bayplan.admission.encoding import encode
 from bayplan.api.schema import Field, schema
 
 __all__ = ["ATOMIC", "Set", "changes", "difference", "intersection", "is_member", "item_key", "of_object", "union"]
@@ -165,6 +166,14 @@ def _struct(type_name: str, value: Object, containers: bool) -> Set:
         if field is not None and (node := _field(type_name, field, item, containers)) is not None:
             found["f:" + key] = node
     return found
+
+
+@cache
+def always_written(type_name: str) -> frozenset[str]:
+    """The fields of a type that are written even when they are empty: they are no pointers in the API."""
+    empty: Object = {}
+    encode(type_name, empty)
+    return frozenset(empty)
 
 
 def _field(owner: str, field: Field, value: Any, containers: bool, top: bool = False) -> Set | None:
