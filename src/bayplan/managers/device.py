@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from bayplan.managers.assignment import PluginDevice
+from bayplan.managers.checkpoint_devices import NO_TOPOLOGY, DeviceCheckpoint, DeviceEntry
 from bayplan.managers.hints import Budget, Family, HintSet, Threshold
 from bayplan.managers.pod_view import ContainerView, PodView
 from bayplan.managers.provider import AllocationError, Hints
@@ -32,6 +33,10 @@ class DeviceManager:
     stopped: set[str] = field(default_factory=set)
     """Resources whose plugin is gone: all of their devices count as unhealthy."""
     allocated: Allocated = field(default_factory=dict)
+    responses: dict[tuple[str, str, str], bytes] = field(default_factory=dict)
+    """(pod uid, container, resource) -> the plugin's encoded answer to Allocate."""
+    running: set[tuple[str, str]] = field(default_factory=set)
+    """Containers that the runtime already runs (agent restart): they keep what they hold, whatever the plugin says."""
     reusable: dict[str, dict[str, set[str]]] = field(default_factory=dict)
     """pod uid -> resource -> devices of its finished init containers (one pod only)."""
 
@@ -43,6 +48,8 @@ class DeviceManager:
             {resource: dict(devices) for resource, devices in self.devices.items()},
             set(self.stopped),
             {uid: {name: dict(own) for name, own in pod.items()} for uid, pod in self.allocated.items()},
+            dict(self.responses),
+            set(self.running),
             {uid: {r: set(ids) for r, ids in own.items()} for uid, own in self.reusable.items()},
         )
 
@@ -80,6 +87,34 @@ class DeviceManager:
         """Devices of a container by resource."""
         return self.allocated.get(uid, {}).get(container, {})
 
+    def checkpoint(self) -> DeviceCheckpoint:
+        """What the state file should say."""
+        entries = []
+        for uid, containers in self.allocated.items():
+            for container, own in containers.items():
+                for resource, ids in own.items():
+                    by_node: dict[int, list[str]] = {}
+                    for i in ids:
+                        device = self.devices.get(resource, {}).get(i)
+                        for node in (device.numa if device else None) or (NO_TOPOLOGY,):
+                            by_node.setdefault(node, []).append(i)
+                    devices = {node: tuple(found) for node, found in by_node.items()}
+                    response = self.responses.get((uid, container, resource))
+                    entries.append(DeviceEntry(uid, container, resource, devices, response))
+        return DeviceCheckpoint(tuple(entries), {r: tuple(sorted(self.healthy(r))) for r in self.devices})
+
+    def restore(self, checkpoint: DeviceCheckpoint) -> None:
+        """Takes a state file over: what containers hold, and resources whose plugin has yet to register again."""
+        for resource in checkpoint.registered:
+            if resource not in self.devices:
+                self.devices[resource] = {}
+                self.stopped.add(resource)
+        for entry in checkpoint.entries:
+            own = self.allocated.setdefault(entry.uid, {}).setdefault(entry.container, {})
+            own[entry.resource] = entry.ids()
+            if entry.response is not None:
+                self.responses[(entry.uid, entry.container, entry.resource)] = entry.response
+
     def outside(self, resource: str, ids: Iterable[str], nodes: int) -> list[str]:
         """Those of the devices that report NUMA nodes, none of them in the mask ``nodes``."""
         devices = self.devices.get(resource, {})
@@ -87,6 +122,8 @@ class DeviceManager:
 
     def release(self, uid: str, container: str | None = None) -> None:
         """The pod, or one container of it, holds nothing any more."""
+        for key in [k for k in self.responses if k[0] == uid and container in (None, k[1])]:
+            del self.responses[key]
         if container is None:
             self.allocated.pop(uid, None)
         else:
@@ -176,6 +213,8 @@ class DeviceManager:
 
     def _take(self, pod: PodView, container: ContainerView, resource: str, count: int, nodes: int | None) -> list[str]:
         held = self.held(pod.uid, container.name).get(resource, ())
+        if (pod.uid, container.name) in self.running:
+            return []
         healthy = self.healthy(resource)
         needed = count - len(held)
         if held and needed:

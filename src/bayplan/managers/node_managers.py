@@ -32,6 +32,7 @@ from bayplan.managers.assignment import (
     Reconciliation,
 )
 from bayplan.managers.checkpoint_cpu import CPU_STATE_FILE, ContainerIDs, write_cpu
+from bayplan.managers.checkpoint_devices import DEVICE_STATE_FILE, write_devices
 from bayplan.managers.checkpoint_memory import MEMORY_STATE_FILE, write_memory
 from bayplan.managers.cpu_state import CPUState
 from bayplan.managers.cpu_topology import CPUTopology
@@ -41,6 +42,7 @@ from bayplan.managers.metrics import ManagerMetrics
 from bayplan.managers.pod_view import ContainerView, PodView, compile_pod
 from bayplan.managers.record import AdmissionRecord, Note
 from bayplan.managers.start_cpu import build_cpu_policy, restore_cpu, validate_cpu_state
+from bayplan.managers.start_devices import restore_devices
 from bayplan.managers.start_memory import build_memory_policy, restore_memory, validate_memory_state
 from bayplan.managers.startup import (
     Reservation,
@@ -101,7 +103,8 @@ class NodeManagers:
         """Builds and starts the managers in the kubelet's order; the first failure raises :class:`StartupError`.
 
         ``gates`` None means: defaults of ``kubelet_version`` with ``config.feature_gates`` applied. ``state_files`` maps
-        ``cpu_manager_state`` and ``memory_manager_state`` to their texts (absent = no such file). ``quirks``: True = all
+        ``cpu_manager_state``, ``memory_manager_state`` and ``kubelet_internal_checkpoint`` to their texts (absent = no such
+        file). ``quirks``: True = all
         defects of that kubelet version are imitated (prediction, replay), False = only those that are harmless
         (bayplan's own agent), or a set of names of :mod:`bayplan.managers.quirks`. ``container_ids`` (runtime id -> pod
         uid and container) is only needed to read state files from before 1.18.
@@ -120,9 +123,10 @@ class NodeManagers:
         device = DeviceManager(topology.full, preferred_allocation)
         for resource, own in (devices or {}).items():
             device.update(resource, own)
+        files = state_files or {}
+        restore_devices(device, files.get(DEVICE_STATE_FILE), root_directory)
         cpu = build_cpu_policy(cpu_topology, config, gates, reservation, active)
         memory = build_memory_policy(machine, config, reservation, active)
-        files = state_files or {}
         v4 = _minor(kubelet_version) >= 37
         cpu_state = restore_cpu(
             config.cpu_manager_policy, files.get(CPU_STATE_FILE), gates, v4, root_directory, container_ids
@@ -140,7 +144,7 @@ class NodeManagers:
         admitter = Admitter(topology, device, cpu, memory, metrics, pod_level)
         self = cls(config, gates, kubelet_version, active, reservation, cpu_topology, admitter, metrics)
         self.isolated_mask = machine.isolated_mask
-        self._sources_ready = not (cpu_state.containers or memory_state.containers)
+        self._sources_ready = not (cpu_state.containers or memory_state.containers or device.allocated)
         self._update_gauges()
         return self
 
@@ -180,14 +184,19 @@ class NodeManagers:
         self._update_gauges()
         return admission
 
-    def readmit(self, pods: Iterable[Pod]) -> list[Admission]:
+    def readmit(self, pods: Iterable[Pod], running: Iterable[tuple[str, str]] = ()) -> list[Admission]:
         """After :meth:`start` with state files: admits the node's pods again, in order of creation; then drops the state
-        of pods that no longer exist. Until it is called, state of unknown pods is kept."""
+        of pods that no longer exist. Until it is called, state of unknown pods is kept.
+
+        ``running``: (pod uid, container) of containers that the runtime still runs: they keep their plugin devices even
+        while the plugin has not registered again. After a reboot nothing runs, and such pods are refused."""
         pods = list(pods)
+        self.admitter.device.running = set(running)
         for pod in pods:
             view = compile_pod(pod, self.gates)
             self._pods[view.uid] = view
         answers = [self.admit(pod) for pod in pods]
+        self.admitter.device.running = set()
         self._sources_ready = True
         self.collect()
         return answers
@@ -277,6 +286,14 @@ class NodeManagers:
     def update_devices(self, resource: str, devices: Sequence[PluginDevice]) -> None:
         """A device plugin reports its devices (ListAndWatch), the whole list each time."""
         self.admitter.device.update(resource, devices)
+
+    def record_device_response(self, uid: str, container: str, resource: str, response: bytes) -> None:
+        """Keeps the plugin's encoded answer to Allocate, for the state file and for restarts of the container."""
+        self.admitter.device.responses[(uid, container, resource)] = response
+
+    def device_response(self, uid: str, container: str, resource: str) -> bytes | None:
+        """That answer, None when there is none."""
+        return self.admitter.device.responses.get((uid, container, resource))
 
     def stop_endpoint(self, resource: str) -> None:
         """The plugin's socket is gone: its devices count as unhealthy until it registers again."""
@@ -375,7 +392,8 @@ class NodeManagers:
             version = 4
         else:
             version = 3 if self.gates.enabled("PodLevelResourceManagers") else 2
-        return {
+        device = self.admitter.device
+        files = {
             CPU_STATE_FILE: write_cpu(self.config.cpu_manager_policy, cpu.state if cpu else self._cpu_none, version),
             MEMORY_STATE_FILE: write_memory(
                 self.config.memory_manager_policy,
@@ -383,6 +401,9 @@ class NodeManagers:
                 version if version > 2 else 1,
             ),
         }
+        if device.devices or device.allocated:
+            files[DEVICE_STATE_FILE] = write_devices(device.checkpoint())
+        return files
 
     def clone(self) -> NodeManagers:
         """An independent copy, for assumptions: changing one does not change the other."""
