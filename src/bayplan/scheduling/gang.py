@@ -172,6 +172,7 @@ class _Search:
         pod, needs = self.pods[index], self.needs[index]
         candidates = self.decider.candidates(pod, needs, self.domain)
         refusals: dict[Rejection, list[str]] = {}
+        fitted = False
         for _, node in self.decider.in_order(candidates):
             if self.budget <= 0:
                 return False
@@ -180,11 +181,12 @@ class _Search:
             if refusal is not None:
                 refusals.setdefault(refusal, []).append(node.name)
                 continue
+            fitted = True
             self.most = max(self.most, len(self.where))
             if self._from(index + 1, skips):
                 return True
             self._take(index)
-        if len(refusals) or not candidates.groups:
+        if not fitted:
             failure = candidates.failure
             for refusal, names in refusals.items():
                 failure.add(refusal, names, len(names))
