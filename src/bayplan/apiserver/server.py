@@ -207,17 +207,13 @@ class APIServer:
                 return await self._create_virtual(call)
             if subresource:
                 return await self._subresources.create(call)
-            response = await self._writer.create(call)
-            if call.resource.kind.kind == "Namespace" and response.status == 201 and not call.dry_run:
-                name = _created_name(response)
-                await ensure_service_account(self.store, name, self._policy.now())
-            return response
+            return await self._created(call, await self._writer.create(call))
         if verb == "update":
             if subresource == "finalize":
                 return await self._subresources.finalize(call)
             return await self._writer.update(call)
         if verb == "patch":
-            return await patch(self._writer, call)
+            return await self._created(call, await patch(self._writer, call))
         if verb == "delete" and not subresource:
             return await self._deleter.delete(call)
         if verb == "deletecollection":
@@ -227,6 +223,12 @@ class APIServer:
                 501, "NotImplemented", "this server does not forward logs: read them where the node's agent writes them"
             )
         raise method_not_allowed()
+
+    async def _created(self, call: Call, response: Response) -> Response:
+        """A new namespace, however it was made (an apply creates too), has its default service account at once."""
+        if call.resource.kind.kind == "Namespace" and response.status == 201 and not call.dry_run:
+            await ensure_service_account(self.store, _created_name(response), self._policy.now())
+        return response
 
     async def _create_virtual(self, call: Call) -> Response:
         if call.resource.kind.kind == "Binding":
