@@ -37,6 +37,7 @@ from bayplan.dra.requests import MAX_DEVICES, ClaimPlan, Step, compile_claim, co
 from bayplan.dra.result import allocation_result
 from bayplan.dra.search import DEFAULT_BUDGET, Level, Search, Source, Verdict, allowed_mask, suitable_mask
 from bayplan.dra.selectors import masks_of, selection_error
+from bayplan.dra.shapes import Shapes, may_have_shapes
 
 if TYPE_CHECKING:
     from bayplan.dra.record import Record
@@ -47,6 +48,8 @@ Picks = list[list[tuple[Step, DeviceInfo]]]
 SEARCH: Final[Picks] = []
 """Stands for "ask the search"."""
 
+_KEPT_KINDS: Final = 256
+"""Kinds of pods (by the content of their claims) whose verdicts are kept."""
 _KEPT_PLANS: Final = 2048
 """Compiled claims kept by content; the oldest go first."""
 
@@ -73,6 +76,7 @@ class Allocator:
         else:
             self.classes = {(c.metadata.name if c.metadata is not None else None) or "": c for c in classes}
         self._plans: dict[bytes, ClaimPlan] = {}
+        self._shapes: dict[tuple[ClaimPlan, ...], Shapes] = {}
 
     def allocate(
         self, claims: Sequence[ResourceClaim], node: Node, record: Record | None = None
@@ -98,11 +102,21 @@ class Allocator:
             plan = self._plans[key] = compile_claim(spec, self.classes, self.features)
         return plan
 
+    def shapes_for(self, plans: Sequence[ClaimPlan]) -> Shapes | None:
+        """What is remembered of nodes and verdicts for claims of this content; None where nothing can be."""
+        key = tuple(plans)
+        shapes = self._shapes.get(key)
+        if shapes is None and may_have_shapes(plans):
+            if len(self._shapes) >= _KEPT_KINDS:
+                self._shapes.pop(next(iter(self._shapes)))
+            shapes = self._shapes[key] = Shapes(key)
+        return shapes
+
 
 class Plan:
     """Claims of one pod, ready for nodes. Valid as long as classes and claims stay as they are."""
 
-    __slots__ = ("_verdicts", "_views", "allocator", "claims", "names", "plain", "plans")
+    __slots__ = ("_shapes", "_verdicts", "_views", "allocator", "claims", "names", "plain", "plans")
 
     def __init__(self, allocator: Allocator, claims: Sequence[ResourceClaim], plans: list[ClaimPlan]) -> None:
         self.allocator = allocator
@@ -112,6 +126,7 @@ class Plan:
         self.plain = all(_plain(p) for p in plans)
         """No claim needs more than masks: the first fit can be read off."""
         self._views = allocator.inventory.views(allocator.features)
+        self._shapes = None if self.plain else allocator.shapes_for(plans)
         self._verdicts: dict[object, Verdict] = {}
 
     def allocate(self, node: Node, record: Record | None = None) -> list[AllocationResult] | None:
@@ -172,6 +187,11 @@ class Plan:
 
     def _search(self, view: NodeView, record: Record | None) -> Picks | None:
         allocator = self.allocator
+        shapes, key = self._shapes, None
+        if shapes is not None and record is None:
+            key = shapes.key(view, allocator.ledger, allocator.features)
+            if key is not None and shapes.known(key):
+                return self._remembered(shapes.verdict(key), view)
         levels = self._levels(view)
         search = Search(
             self.plans, self.names, levels, view, allocator.ledger, allocator.features, allocator.budget, self._verdicts
@@ -181,11 +201,24 @@ class Plan:
         solution = search.run()
         if record is not None:
             record.end(search, solution)
+        if shapes is not None and key is not None:
+            shapes.keep(key, _as_verdict(levels, solution))
         if solution is None:
             return None
         picks: Picks = [[] for _ in self.plans]
         for source, position in solution:
             picks[source.claim].append((source.step, search.device(position)))
+        return picks
+
+    def _remembered(self, verdict: Verdict, view: NodeView) -> Picks | None:
+        """The picks of an equal node's search, on this node."""
+        if verdict is None:
+            return None
+        levels = [(number, request) for number, plan in enumerate(self.plans) for request in plan.requests]
+        picks: Picks = [[] for _ in self.plans]
+        for level, alternative, position in verdict:
+            claim, request = levels[level]
+            picks[claim].append((request.steps[alternative], view.device(position)))
         return picks
 
     def _finish(self, picks: Picks | None, view: NodeView) -> list[AllocationResult] | None:
@@ -269,6 +302,13 @@ class Plan:
             return True
         wanted = capacity.amounts(info, step.capacity, step.capacity_key, features.fractional_capacity_range)
         return wanted is not None and (not info.multi or capacity.fits(info, wanted, used, {}))
+
+
+def _as_verdict(levels: list[Level], solution: list[tuple[Source, int]] | None) -> Verdict:
+    if solution is None:
+        return None
+    place = {id(s): (n, a) for n, level in enumerate(levels) for a, s in enumerate(level.sources)}
+    return [(*place[id(source)], position) for source, position in solution]
 
 
 def _plain(plan: ClaimPlan) -> bool:

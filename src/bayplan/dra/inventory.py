@@ -9,11 +9,12 @@ Source: allocator notes sections 3 and 13.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 
 from bayplan.api.core import Node
 from bayplan.api.resource import ResourceSlice
-from bayplan.dra.devices import SliceInfo
+from bayplan.dra.devices import DeviceInfo, SliceInfo
 from bayplan.dra.errors import NODE_SELECTOR, AllocationError
 from bayplan.dra.features import Features
 from bayplan.dra.node_selection import NodeSelectorError, ParsedSelector, SelectorIndex
@@ -23,7 +24,7 @@ from bayplan.dra.pools import Pool, PoolView, order
 class NodeView:
     """The pools of one node, in evaluation order. Positions of devices count through all usable pools."""
 
-    __slots__ = ("first_invalid", "labels", "markers", "name", "offsets", "plain", "pools", "single", "size")
+    __slots__ = ("first_invalid", "labels", "markers", "name", "offsets", "plain", "pools", "shapes", "single", "size")
 
     def __init__(self, name: str, labels: Mapping[str, str], views: list[PoolView], features: Features) -> None:
         self.name = name
@@ -38,8 +39,17 @@ class NodeView:
             self.size += len(view.devices)
         self.single = self.pools[0] if len(self.pools) == 1 else None
         self.first_invalid = next((v for v in self.markers if v.incomplete is None), None)
+        self.shapes: dict[int, int] = {}
+        """What `bayplan.dra.shapes` remembers of this node, by kind of claims."""
         self.plain = self.single is not None and _plain(self.single, features)
         """All devices stand in one pool, and nothing but selectors, taints and use can tell them apart."""
+
+    def device(self, position: int) -> DeviceInfo:
+        """The device at a position."""
+        if self.single is not None:
+            return self.single.devices[position]
+        place = bisect_right(self.offsets, position) - 1
+        return self.pools[place].devices[position - self.offsets[place]]
 
 
 def _plain(pool: PoolView, features: Features) -> bool:

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bayplan.api.resource import ResourceClaim
+from bayplan.api.core import Node
+from bayplan.api.resource import AllocationResult, ResourceClaim
 from bayplan.cli.replays.allocation import Scenario, decide
 from bayplan.dra import search
 from bayplan.dra.allocator import Allocator
@@ -154,6 +155,47 @@ def test_an_inventory_kept_up_equals_one_made_anew(world: Json, seed: int) -> No
     # The order of arrival may differ now; ask a fresh one that saw the same order.
     fresh = Allocator(Inventory(inventory.slices()), Ledger(s.allocated), s.classes, features)
     assert _ask(kept, s) == _ask(fresh, s)
+
+
+def twin_nodes(world: Json) -> Json:
+    """The world with a second node that has the same devices in pools of its own."""
+    world = json.loads(json.dumps({**world, "allocated": []}))
+    twins = []
+    for s in world["slices"]:
+        if s["spec"].get("nodeName") != "n1":
+            continue
+        twin = json.loads(json.dumps(s))
+        twin["metadata"]["name"] = f"n2-{s['metadata']['name']}"
+        twin["spec"]["nodeName"] = "n2"
+        twin["spec"]["pool"]["name"] += "-n2"
+        for d in twin["spec"].get("devices", []):
+            d["attributes"]["uuid"] = {"string": f"n2-{d['name']}"}
+        twins.append(twin)
+    return {**world, "slices": world["slices"] + twins}
+
+
+@given(
+    world=st.one_of(worlds(), worlds(failing=True), crowded()),
+    steps=st.lists(st.tuples(st.integers(0, 9), st.booleans()), min_size=6, max_size=20),
+)
+def test_what_is_remembered_between_pods_and_nodes_changes_nothing(world: Json, steps: list[tuple[int, bool]]) -> None:
+    world = twin_nodes(world)
+    kept, s = allocator_of(world)
+    nodes = {False: s.node, True: msgspec.convert({"metadata": {"name": "n2"}}, Node)}
+    held: list[str] = []
+    for number, (step, second) in enumerate(steps):
+        if step < 2 and held:
+            kept.ledger.release(held.pop(step % len(held)))
+            continue
+        node = nodes[second]
+        fresh = Allocator(Inventory(s.slices), kept.ledger.copy(), s.classes, kept.features)
+        now = Scenario(id="", node=node, claims=s.claims)
+        answer = _ask(kept, now)
+        assert answer == _ask(fresh, now)
+        if step > 4 and answer.startswith(b"["):
+            for place, allocation in enumerate(msgspec.json.decode(answer, type=list[AllocationResult])):
+                held.append(f"{number}/{place}")
+                kept.ledger.book(held[-1], held[-1], allocation)
 
 
 def _ask(allocator: Allocator, s: Scenario) -> bytes:
