@@ -134,15 +134,13 @@ def schema_name(api_version: str, kind: str) -> str:
     known = by_kind(group, version, kind)
     if known is not None:
         return known.schema
-    if kind in _META_KINDS:
-        return f"{META}.{kind}"
-    known = by_kind(group, version, kind.removesuffix("List")) if kind.endswith("List") else None
-    if known is not None:
-        name = f"{known.schema}List"
+    # Lists, and kinds that are only ever the body of a subresource (TokenRequest, Eviction).
+    names = [f"{META}.{kind}"] if kind in _META_KINDS else []
+    names.append(f"io.k8s.api.{group.partition('.')[0] or 'core'}.{version}.{kind}")
+    for name in names:
         try:
             schema(name)
         except KeyError:
-            pass
-        else:
-            return name
+            continue
+        return name
     raise ProtobufError(f'no kind "{kind}" with a protobuf form is known in version "{api_version}"')

@@ -164,4 +164,10 @@ def test_values_of_the_wrong_type_are_named() -> None:
 def test_every_served_kind_has_a_form() -> None:
     for kind in KINDS:
         assert kubeproto.has_form(kind.group_version, kind.kind), kind
+    for api_version, name in (
+        ("authentication.k8s.io/v1", "TokenRequest"),
+        ("policy/v1", "Eviction"),
+        ("v1", "Binding"),
+    ):
+        assert kubeproto.has_form(api_version, name)
     assert not kubeproto.has_form("meta.k8s.io/v1", "Table")
