@@ -26,7 +26,7 @@ __all__ = ["SlicePublisher"]
 log = logging.getLogger(__name__)
 GATHER_SECONDS = 0.05
 _FIRST_DELAY = 0.2
-_LONGEST_DELAY = 30.0
+_LONGEST_DELAY = 5.0
 
 
 class SlicePublisher:
