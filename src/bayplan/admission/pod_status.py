@@ -41,7 +41,7 @@ def validate_status(errors: Errors, obj: Object, old: Object, context: Context) 
     _validate_claims(errors, spec, status.get("resourceClaimStatuses") or ())
     if (extended := status.get("extendedResourceClaimStatus")) is not None:
         _validate_extended(errors, "status.extendedResourceClaimStatus", spec, extended)
-    _validate_allocatable(errors, status.get("nodeAllocatableResourceClaimStatuses") or ())
+    _validate_allocatable(errors, spec, status.get("nodeAllocatableResourceClaimStatuses") or ())
 
 
 def _validate_claims(errors: Errors, spec: Object, statuses: Any) -> None:
@@ -86,7 +86,9 @@ def _validate_extended(errors: Errors, field: str, spec: Object, extended: Objec
         seen.add((container, resource, request))
 
 
-def _validate_allocatable(errors: Errors, statuses: Any) -> None:
+def _validate_allocatable(errors: Errors, spec: Object, statuses: Any) -> None:
+    """Node resources that came through claims: each claim once, amounts not negative, containers of this pod."""
+    containers = {c.get("name") for c in containers_of(spec)}
     seen: set[str] = set()
     for index, entry in enumerate(statuses):
         where, claim = f"status.nodeAllocatableResourceClaimStatuses[{index}]", entry.get("resourceClaimName") or ""
@@ -97,10 +99,25 @@ def _validate_allocatable(errors: Errors, statuses: Any) -> None:
         if claim in seen:
             errors.duplicate(where, claim)
         seen.add(claim)
-        for part in ("resources", "mapping"):
-            amounts = entry.get(part)
-            if isinstance(amounts, dict):
-                for name, amount in amounts.items():
-                    if isinstance(amount, str | int | float) and Quantity.parse(amount).nano < 0:
-                        text = "must be greater than or equal to 0"
-                        errors.invalid(f"{where}.{part}[{name}]", Quantity.parse(amount), text)
+        for number, name in enumerate(entry.get("containers") or ()):
+            if name not in containers:
+                errors.not_found(f"{where}.containers[{number}]", name)
+        _validate_parts(errors, f"{where}.mapping", entry.get("mapping") or (), ("quantity",))
+        _validate_parts(errors, f"{where}.overhead", entry.get("overhead") or (), ("perPod", "perContainer"))
+
+
+def _validate_parts(errors: Errors, field: str, parts: Any, amounts: tuple[str, ...]) -> None:
+    seen: set[str] = set()
+    for index, part in enumerate(parts):
+        where, name = f"{field}[{index}]", part.get("name") or ""
+        if not name:
+            errors.required(f"{where}.name")
+        if name in seen:
+            errors.duplicate(where, name)
+        seen.add(name)
+        given = [key for key in amounts if part.get(key) is not None]
+        if not given:
+            errors.required(where, "at least one of " + " or ".join(f"`{key}`" for key in amounts) + " is required")
+        for key in given:
+            if (amount := Quantity.parse(part[key])).nano < 0:
+                errors.invalid(f"{where}.{key}", amount, "must be greater than or equal to 0")

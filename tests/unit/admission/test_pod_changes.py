@@ -14,6 +14,7 @@ from tests.unit.admission.harness import (
     DUPLICATE,
     FORBIDDEN,
     INVALID,
+    NOT_FOUND,
     NOT_SUPPORTED,
     NOW,
     REQUIRED,
@@ -91,6 +92,7 @@ def test_generation_counts_changes_of_the_spec() -> None:
     assert submit("update", changed(old, {f"{C}.image": "j"}), old)["metadata"]["generation"] == 2
 
 
+NODE = "status.nodeAllocatableResourceClaimStatuses[0]"
 EXTENDED = "status.extendedResourceClaimStatus"
 
 
@@ -112,6 +114,12 @@ EXTENDED = "status.extendedResourceClaimStatus"
         ({EXTENDED: {}}, [(f"{EXTENDED}.resourceClaimName", REQUIRED), (f"{EXTENDED}.requestMappings", REQUIRED)]),
         ({"status.nodeAllocatableResourceClaimStatuses": [{}]},
          [("status.nodeAllocatableResourceClaimStatuses[0].resourceClaimName", REQUIRED)]),
+        ({NODE: {"resourceClaimName": "x", "containers": ["c"], "mapping": [{"name": "cpu", "quantity": "2"}],
+                 "overhead": [{"name": "memory", "perPod": "1Gi"}]}}, []),
+        ({NODE: {"resourceClaimName": "x", "containers": ["z"], "mapping": [{"name": "cpu", "quantity": "-1"}],
+                 "overhead": [{"name": "memory"}, {"name": "memory", "perPod": "1"}]}},
+         [(f"{NODE}.containers[0]", NOT_FOUND), (f"{NODE}.mapping[0].quantity", INVALID),
+          (f"{NODE}.overhead[0]", REQUIRED), (f"{NODE}.overhead[1]", DUPLICATE)]),
     ],
     ids=lambda v: str(v)[:50],
 )  # fmt: skip
