@@ -1,6 +1,6 @@
 """Request bodies: bytes to a checked object of the kind that the path names.
 
-JSON, YAML and (where `bayplan.wire.kubeproto` is there to read it) Kubernetes protobuf are read. What the schema does not
+JSON, YAML and Kubernetes protobuf are read. What the schema does not
 know is pruned; `fieldValidation` only decides whether that is an error (Strict), a warning (Warn, the default) or nothing
 (Ignore). Duplicate keys are found by comparing the number of quotation marks before and after decoding: only a body that
 lost some is read a second time, slowly, to name them.
@@ -52,7 +52,7 @@ def decode_body(served: Served, kind: Kind, body: bytes, content_type: str, vali
     elif media in (YAML, "text/yaml", "application/x-yaml"):
         document, duplicates = _read_yaml(kind, body), False
     elif media == PROTOBUF:
-        document, duplicates = _read_protobuf(body, SUPPORTED), False
+        document, duplicates = _read_protobuf(body), False
     else:
         raise unsupported_media_type(content_type, SUPPORTED)
     _check_type(served, kind, document)
@@ -88,7 +88,7 @@ def parse(body: bytes, content_type: str, what: str = "the body") -> Any:
     """A JSON, YAML or protobuf document of any form (delete options, patches)."""
     media = content_type.partition(";")[0].strip().lower()
     if media == PROTOBUF:
-        return _read_protobuf(body, SUPPORTED)
+        return _read_protobuf(body)
     try:
         if "yaml" in media:
             return _load_yaml(body)
@@ -146,16 +146,12 @@ def _plain_loader(base: Any) -> Any:
     return _loaders[base]
 
 
-def _read_protobuf(body: bytes, supported: str) -> dict[str, Any]:
-    from importlib import import_module
+def _read_protobuf(body: bytes) -> dict[str, Any]:
+    from bayplan.wire import kubeproto  # only programs built on client-go need it
 
     try:
-        kubeproto = import_module("bayplan.wire.kubeproto")
-    except ImportError:
-        raise unsupported_media_type(PROTOBUF, supported) from None
-    try:
         document: dict[str, Any] = kubeproto.decode_object(body)
-    except ValueError as error:
+    except kubeproto.ProtobufError as error:
         raise bad_request(f"the protobuf body cannot be read: {error}") from None
     return document
 

@@ -34,6 +34,7 @@ from bayplan.apiserver.errors import (
     too_many_requests,
 )
 from bayplan.apiserver.metrics import Metrics
+from bayplan.apiserver.negotiation import in_wanted_form
 from bayplan.apiserver.openapi import OpenAPI
 from bayplan.apiserver.patching import patch
 from bayplan.apiserver.policy import Policy, rfc3339, utc_now
@@ -148,6 +149,9 @@ class APIServer:
             response = internal(f"{type(error).__name__}: {error}").response()
         finally:
             in_flight[kind] -= 1
+        accept = headers.get("Accept")
+        if accept and ("protobuf" in accept or "yaml" in accept):
+            response = in_wanted_form(response, accept)
         seconds = time.perf_counter() - began
         self.metrics.observe(trace.verb, trace.group, trace.resource, response.status, seconds)
         if self.audit is not None:
