@@ -70,9 +70,15 @@ def decode(type_name: str, obj: Any) -> Decoded:
 # --- the walk -------------------------------------------------------------------------------------------------------
 
 
+_BUILDING: Final[set[str]] = set()
+"""Types whose walk is being compiled: one that contains itself is looked up again when it is needed."""
+
+
 @cache
 def _struct(type_name: str) -> Decoder:
+    _BUILDING.add(type_name)
     fields = {f.name: _value(f.type) for f in schema(type_name).fields.values()}
+    _BUILDING.discard(type_name)
     find = fields.get
     short = type_name.rsplit(".", 1)[-1]
     wanted = _go_type(f"ref:{type_name}")
@@ -111,8 +117,7 @@ def _at(mismatch: _Mismatch, owner: str, key: str) -> _Mismatch:
 @cache
 def _value(type_: str) -> Decoder:
     if type_.startswith("ref:"):
-        # Types may contain themselves, so the inner walk is looked up when it is first needed.
-        return _later(type_[4:])
+        return _later(type_[4:]) if type_[4:] in _BUILDING else _struct(type_[4:])
     if type_.startswith("[]"):
         return _list(type_)
     if type_.startswith("{}"):

@@ -110,13 +110,19 @@ def _short(type_name: str) -> str:
     return f"{parts[-3]}.{parts[-1]}"
 
 
+_BUILDING: Final[set[str]] = set()
+"""Types whose walk is being compiled: one that contains itself is looked up again when it is needed."""
+
+
 @cache
 def _struct(type_name: str) -> Encoder:
+    _BUILDING.add(type_name)
     short = _short(type_name)
     fields = schema(type_name).fields
     always = _always(short, fields)
     kept, dropped_zero = _KEPT.get(short, frozenset()), _DROPPED_ZERO.get(short, frozenset())
     inner = {name: step for name, f in fields.items() if (step := _value(f.type)) is not None}
+    _BUILDING.discard(type_name)
     droppable = dropped_zero | {
         name
         for name, f in fields.items()
@@ -170,9 +176,9 @@ def _zero(type_: str) -> Any:
 def _value(type_: str) -> Encoder | None:
     """How to go on below a field; None where there is nothing below."""
     if type_.startswith("ref:"):
-        return _later(type_[4:])
+        return _below(type_[4:])
     if type_.startswith("[]ref:"):
-        below = _later(type_[6:])
+        below = _below(type_[6:])
 
         def each_item(value: Any) -> None:
             for item in value:
@@ -180,7 +186,7 @@ def _value(type_: str) -> Encoder | None:
 
         return each_item
     if type_.startswith("{}ref:"):
-        below = _later(type_[6:])
+        below = _below(type_[6:])
 
         def each_value(value: Any) -> None:
             for item in value.values():
@@ -188,6 +194,10 @@ def _value(type_: str) -> Encoder | None:
 
         return each_value
     return None
+
+
+def _below(type_name: str) -> Encoder:
+    return _later(type_name) if type_name in _BUILDING else _struct(type_name)
 
 
 def _later(type_name: str) -> Encoder:
