@@ -33,9 +33,7 @@ def started(scenario: dict[str, Any]) -> NodeManagers:
     if config.eviction_hard is None:
         config.eviction_hard = {}
     devices = {
-        group["resource"]: [
-            PluginDevice(d["id"], tuple(d["numa"]) if "numa" in d else None) for d in group["devices"]
-        ]
+        group["resource"]: [PluginDevice(d["id"], tuple(d["numa"]) if "numa" in d else None) for d in group["devices"]]
         for group in scenario.get("devices") or ()
     }
     return NodeManagers.start(machine_from_scenario(scenario["machine"]), config, devices=devices)
@@ -67,7 +65,8 @@ def measure_last(scenario: dict[str, Any], rounds: int) -> list[float]:
     *before, last = pods(scenario)
     for pod in before:
         managers.admit(pod)
-    assert last.metadata is not None and last.metadata.uid is not None
+    assert last.metadata is not None
+    assert last.metadata.uid is not None
     times = []
     for _ in range(rounds):
         begin = time.perf_counter()

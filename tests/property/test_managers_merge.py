@@ -58,7 +58,8 @@ def brute_force(offers: list[Offer], full: int, distances: Distances | None, sin
 def _better(new: TopologyHint, best: TopologyHint, target: int, narrower) -> bool:  # type: ignore[no-untyped-def]
     if new.preferred != best.preferred:
         return new.preferred
-    assert new.mask is not None and best.mask is not None
+    assert new.mask is not None
+    assert best.mask is not None
     if new.preferred:
         return narrower(new.mask, best.mask)
     size, current = new.mask.bit_count(), best.mask.bit_count()

@@ -149,7 +149,8 @@ def holdings(managers: NodeManagers) -> Any:
     """Who holds what. Memory is summed over each group: on which node of a group bytes are booked depends on the order of
     events, as in the kubelet."""
     cpu, memory = managers.admitter.cpu, managers.admitter.memory
-    assert cpu is not None and memory is not None
+    assert cpu is not None
+    assert memory is not None
     books: dict[tuple[tuple[int, ...], str], list[int]] = {}
     for node in memory.state.machine.values():
         for name, table in node.memory.items():
@@ -163,10 +164,11 @@ def holdings(managers: NodeManagers) -> Any:
 def check(managers: NodeManagers) -> None:
     """The invariants of one moment."""
     cpu, memory = managers.admitter.cpu, managers.admitter.memory
-    assert cpu is not None and memory is not None
+    assert cpu is not None
+    assert memory is not None
     strict = cpu.options.strict_reservation
     assigned = 0
-    for uid, own in cpu.state.containers.items():
+    for uid in cpu.state.containers:
         held = cpu.state.held_by(uid) | cpu.state.pods.get(uid, 0)
         assert not held & assigned, "two pods hold a CPU"
         assigned |= held
@@ -179,7 +181,9 @@ def check(managers: NodeManagers) -> None:
     assert (not cpu.state.default & cpu.reserved) if strict else cpu.reserved & ~cpu.state.default == 0
     for node in memory.state.machine.values():
         for table in node.memory.values():
-            assert table.free >= 0 and table.reserved >= 0 and table.free + table.reserved == table.allocatable
+            assert table.free >= 0
+            assert table.reserved >= 0
+            assert table.free + table.reserved == table.allocatable
     booked: dict[str, int] = {}
     for uid, blocks_of in memory.state.containers.items():
         for blocks in [memory.state.pods[uid]] if uid in memory.state.pods else blocks_of.values():
@@ -222,7 +226,8 @@ def test_invariants_hold_after_every_event(
     try:
         managers = start(machine, config, devices)
     except StartupError as error:
-        assert error.stage in ("cpuManager", "nodeAllocatable"), error
+        if error.stage not in ("cpuManager", "nodeAllocatable"):
+            raise
         return
     empty = managers.state_files()
     alive: list[Pod] = []
@@ -260,7 +265,8 @@ def test_invariants_hold_after_every_event(
             alive = [p for p in alive if p.metadata and p.metadata.uid != event]
         check(managers)
     for pod in alive:
-        assert pod.metadata is not None and pod.metadata.uid is not None
+        assert pod.metadata is not None
+        assert pod.metadata.uid is not None
         managers.remove(pod.metadata.uid)
     check(managers)
     assert managers.state_files() == empty, "something was not given back"

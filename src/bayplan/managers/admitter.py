@@ -101,18 +101,24 @@ class Admitter:
                     )
                 )
         for container in pod.containers:
-            hint = self.topology.affinity(pod.uid, container.name)
+            nodes = self._home(pod, container)
             for resource, ids in self.device.held(pod.uid, container.name).items():
-                far = self.device.outside(resource, ids, hint.mask) if hint.mask is not None else []
+                far = self.device.outside(resource, ids, nodes) if nodes else []
                 if far:
-                    where = format_mask(hint.mask or 0)
                     notes.append(
                         Note(
                             f"container {container.name}: {len(far)} of {len(ids)} devices of {resource} are not on NUMA "
-                            f"node {where}: {', '.join(far)}"
+                            f"node {format_mask(nodes)}: {', '.join(far)}"
                         )
                     )
         return notes
+
+    def _home(self, pod: PodView, container: ContainerView) -> int:
+        """The NUMA nodes that the container's exclusive CPUs lie on, else those of its hint; 0 for any."""
+        own = self.cpu.state.get(pod.uid, container.name) if self.cpu else None
+        if self.cpu and own:
+            return self.cpu.topology.nodes_of_cpus(own)
+        return self.topology.affinity(pod.uid, container.name).mask or 0
 
     # -- hints and merge ----------------------------------------------------------------------------------------------
 

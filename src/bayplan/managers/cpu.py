@@ -76,7 +76,8 @@ class StaticCPUPolicy:
         try:
             if options.distribute_across_numa:
                 group = self.topology.cpus_per_core if options.full_pcpus_only else 1
-                return take_distributed(self.topology, free, count, group, quirks=self.quirks)
+                by_socket = options.align_by_socket and "distribute-ignores-sockets" not in self.quirks
+                return take_distributed(self.topology, free, count, group, by_socket=by_socket, quirks=self.quirks)
             return take_packed(
                 self.topology,
                 free,

@@ -40,9 +40,16 @@ class DistributionBudget(Exception):
 
 
 def take_distributed(
-    topology: CPUTopology, free: int, needed: int, group: int, *, quirks: frozenset[str] = frozenset()
+    topology: CPUTopology,
+    free: int,
+    needed: int,
+    group: int,
+    *,
+    by_socket: bool = False,
+    quirks: frozenset[str] = frozenset(),
 ) -> int:
-    """The mask of ``needed`` CPUs out of ``free``, evenly over NUMA nodes, in groups of ``group`` CPUs."""
+    """The mask of ``needed`` CPUs out of ``free``, evenly over NUMA nodes, in groups of ``group`` CPUs. ``by_socket``
+    (align-by-socket): node sets on fewer sockets go before better balanced ones."""
     if needed <= 0:
         return 0
     if needed % group:
@@ -50,6 +57,7 @@ def take_distributed(
     if free.bit_count() < needed:
         raise NotEnoughCPUs(needed, free.bit_count())
     search = _Search(topology, free, needed, group, quirks)
+    search.by_socket = by_socket
     found = search.run()
     if found is None:
         return _packed(topology, free, needed, quirks)
@@ -133,11 +141,15 @@ class _Search:
         self.smallest = -(-groups // -(-all_groups // len(topology.numa)))
         self.largest = min(groups, len(self.order))
         self.budget = SUBSET_BUDGET
+        self.topology = topology
+        self.by_socket = False
 
     def run(self) -> tuple[list[int], list[int], int, int] | None:
         """(nodes, nodes that give the remainder, CPUs from each node, remainder), or None."""
         for size in range(self.smallest, self.largest + 1):
-            best = self._best_of_size(size)
+            best = None
+            for sockets in range(1, len(self.topology.sockets) + 1) if self.by_socket else (0,):
+                best = best or self._best_of_size(size, sockets)
             if best is not None:
                 each = self._each(size)
                 return best[0][:size], best[1], each, self.needed - each * size
@@ -146,7 +158,8 @@ class _Search:
     def _each(self, size: int) -> int:
         return self.needed // size // self.group * self.group
 
-    def _best_of_size(self, size: int) -> tuple[list[int], list[int]] | None:
+    def _best_of_size(self, size: int, sockets: int) -> tuple[list[int], list[int]] | None:
+        """The best set of ``size`` nodes; ``sockets`` > 0: only of sets that touch so many sockets."""
         each = self._each(size)
         best_balance = math.inf
         best: tuple[list[int], list[int], int] | None = None
@@ -157,6 +170,8 @@ class _Search:
             if self.budget < 0:
                 raise DistributionBudget
             nodes = storage[:size]
+            if sockets and self.topology.sockets_of_nodes(sum(1 << n for n in nodes)) != sockets:
+                continue
             if not self._qualifies(nodes, each):
                 continue
             balance, remainder, remainder_size = self._balance(nodes, each)

@@ -32,6 +32,13 @@ TABLE: tuple[Quirk, ...] = (
         "distribute-cpus-across-numa on 4, 6, 7 or 8 nodes: the best set of nodes is overwritten by later candidates",
     ),
     Quirk(
+        "distribute-ignores-sockets",
+        "choice",
+        "distribute-cpus-across-numa with align-by-socket: the best balanced set of nodes is taken although another one "
+        "stays on fewer sockets",
+        reference="kubernetes#141237",
+    ),
+    Quirk(
         "distribute-endless-loop",
         "crash",
         "distribute-cpus-across-numa with full-pcpus-only: the remainder is handed out in a loop that may never end",
