@@ -42,7 +42,7 @@ async def test_answers_in_protobuf_are_what_json_says(admin: Caller) -> None:
         if "items" not in plain:
             assert found["metadata"]["uid"] == plain["metadata"]["uid"]
             assert found["spec"]["containers"][0]["image"] == plain["spec"]["containers"][0]["image"]
-                assert found["spec"]["tolerations"] == plain["spec"]["tolerations"]
+            assert found["spec"]["tolerations"] == plain["spec"]["tolerations"]
         else:
             assert [i["metadata"]["name"] for i in found.get("items") or []] == [
                 i["metadata"]["name"] for i in plain["items"]
