@@ -45,7 +45,10 @@ def test_reads_to_the_expected_values(name: str) -> None:
     assert list(differences(expected, got))[:20] == []
 
 
-@pytest.mark.parametrize("name", NAMES)
+SMALL = [name for name in NAMES if name == "none" or shared(f"machines/{name}.tar.xz").stat().st_size < 13_000]
+
+
+@pytest.mark.parametrize("name", SMALL)
 def test_unpacked_and_shared_reads_give_the_same_machine(name: str, tmp_path: Path) -> None:
     """A directory reads like its archive, and reading once per set (as on the running kernel) loses nothing."""
     archive = shared(f"machines/{name}.tar.xz")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-_RANGE = re.compile(r"(\d+)(?:-(\d+))?\Z")
+_RANGE = re.compile(r"([0-9]+)(?:-([0-9]+))?\Z")
 _WORD = re.compile(r"[0-9a-fA-F]{1,8}\Z")
 _SINGLE_WORD = re.compile(r"(?:0x)?[0-9a-fA-F]+\Z")
 
