@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import assume, given
 
 from bayplan.cel import CompileError, EvaluationError
-from bayplan.cel.codegen import OUT_OF_THE_ORDINARY
+from bayplan.cel.guards import OUT_OF_THE_ORDINARY
 from bayplan.cel.program import Program, compiled
 from bayplan.cel.values import Optional, TypeValue, Uint
 from tests.property.cel_expressions import VIEW, expressions

@@ -20,34 +20,14 @@ from bayplan.cel.ast import Call, Comprehension, Const, Ident, ListExpr, MapExpr
 from bayplan.cel.checker import denoted
 from bayplan.cel.device import DeviceView
 from bayplan.cel.errors import EvaluationError
-from bayplan.cel.interpreter import caller, has_field
-from bayplan.cel.library.standard import as_int, divide, modulo
-from bayplan.cel.library.strings import pattern
+from bayplan.cel.guards import HELPERS, Matches
+from bayplan.cel.interpreter import caller
 from bayplan.cel.types import DEVICE
 from bayplan.cel.values import (
     CelQuantity,
     Opaque,
-    Optional,
     SemverValue,
-    compare,
-    concat,
-    contains,
-    equal,
-    find_key,
-    index,
-    optional_index,
 )
-
-OUT_OF_THE_ORDINARY: Final = (
-    EvaluationError,
-    LookupError,
-    TypeError,
-    AttributeError,
-    ValueError,
-    ArithmeticError,
-    RecursionError,
-)
-"""What generated code may raise to say "ask the interpreter"."""
 
 _FIELDS: Final = {
     "driver": "d.driver",
@@ -57,97 +37,12 @@ _FIELDS: Final = {
 }
 _FLAT: Final = {"attributes": "A", "capacity": "C"}
 _ORDER: Final = {"_<_": "<", "_<=_": "<=", "_>_": ">", "_>=_": ">="}
-_MAX_MEMO: Final = 16384
 
 
 class _NoPlainForm(Exception):
     """The tree has a part that generated code does not cover."""
 
 
-class _Matches(dict[str, bool]):
-    """Text -> whether a pattern matches it; asked once per text, as a match costs microseconds."""
-
-    def __init__(self, regex: str) -> None:
-        super().__init__()
-        self._search = pattern(regex).search
-
-    def __missing__(self, text: str) -> bool:
-        if text.__class__ is not str:
-            raise TypeError
-        if len(self) >= _MAX_MEMO:
-            self.clear()
-        found = self[text] = self._search(text) is not None
-        return found
-
-
-def _no_bool() -> bool:
-    raise TypeError
-
-
-def _fail() -> Any:
-    raise TypeError
-
-
-def _add(a: Any, b: Any) -> Any:
-    kind = a.__class__
-    if kind is not b.__class__ or (kind is not int and kind is not str and kind is not list):
-        raise TypeError
-    return as_int(a + b) if kind is int else concat(a, b)
-
-
-def _integers(operation: Callable[[int, int], int]) -> Callable[[Any, Any], int]:
-    def run(a: Any, b: Any) -> int:
-        if a.__class__ is int and b.__class__ is int:
-            return as_int(operation(a, b))
-        raise TypeError
-
-    return run
-
-
-def _in(value: Any, container: Any) -> bool:
-    if container.__class__ is list:
-        return contains(container, value)
-    if isinstance(container, dict):
-        return find_key(container, value)[0]
-    raise TypeError
-
-
-def _iterable(value: Any) -> Any:
-    if isinstance(value, list | dict):
-        return value
-    raise TypeError
-
-
-def _pairs(value: Any) -> Any:
-    return value.items() if isinstance(value, dict) else enumerate(_iterable(value))
-
-
-def _or_value(optional: Any, other: Any) -> Any:
-    if not isinstance(optional, Optional):
-        raise TypeError
-    return optional.value if optional.present else other
-
-
-_HELPERS: Final[dict[str, Any]] = {
-    "EQ": equal,
-    "CMP": compare,
-    "IDX": index,
-    "HAS": has_field,
-    "NB": _no_bool,
-    "FAIL": _fail,
-    "ADD": _add,
-    "CAT": concat,
-    "SUB": _integers(lambda a, b: a - b),
-    "MUL": _integers(lambda a, b: a * b),
-    "DIV": _integers(divide),
-    "MOD": _integers(modulo),
-    "INT": as_int,
-    "IN": _in,
-    "IT": _iterable,
-    "PAIRS": _pairs,
-    "OPT": optional_index,
-    "ORV": _or_value,
-}
 _ARITHMETIC: Final = {"_+_": "ADD", "_-_": "SUB", "_*_": "MUL", "_/_": "DIV", "_%_": "MOD"}
 
 
@@ -172,7 +67,7 @@ def generate(tree: Node) -> Callable[[DeviceView], Any] | None:
 
 class _Writer:
     def __init__(self) -> None:
-        self.names: dict[str, Any] = dict(_HELPERS)
+        self.names: dict[str, Any] = dict(HELPERS)
         self._scopes: list[dict[str, str]] = []
         self._count = 0
         self._temporaries = True
@@ -509,7 +404,7 @@ class _Writer:
         if not isinstance(regex, Const) or not isinstance(regex.value, str):
             return None
         name = self._name("m")
-        self.names[name] = _Matches(regex.value)
+        self.names[name] = Matches(regex.value)
         return f"{name}[{self.write(text)}]"
 
     def optional_step(self, node: Call) -> str:

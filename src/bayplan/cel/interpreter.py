@@ -278,12 +278,12 @@ class _Compiler:
 
 
 def has_field(value: Any, field: str) -> bool:
-    """``has(value.field)``; an unknown domain is an (empty) map, so it is there."""
+    """``has(value.field)``; an unknown domain is an (empty) map, so it is there. What has no fields has none of this name."""
     if isinstance(value, Optional):
         return value.present and has_field(value.value, field)
-    if not isinstance(value, dict):
-        raise NoSuchOverloadError
-    return field in value or hasattr(value, "__missing__")
+    if isinstance(value, list):
+        raise EvaluationError("unsupported index type 'string' in list")
+    return isinstance(value, dict) and (field in value or hasattr(value, "__missing__"))
 
 
 def _singles(values: Any) -> list[Any]:

@@ -33,6 +33,7 @@ extensions:
 - name: optional
 - name: two-var-comprehensions
 """
+_ACCUMULATOR: Final = "@result"
 _NO_SNIPPET: Final = "<input>:1:0"
 _MACRO_WORDS: Final = (
     (re.compile(r"has\(\) argument must be a field selection"), "invalid argument to has() macro"),
@@ -184,7 +185,22 @@ def _select(id: int, data: bytes) -> Node:
 def _call(id: int, data: bytes) -> Node:
     fields = _fields(data)
     target = _node(fields[1][0]) if 1 in fields else None
-    return Call(id, _text(fields, 2), target, [_node(arg) for arg in fields.get(3, ())])
+    function, args = _text(fields, 2), [_node(arg) for arg in fields.get(3, ())]
+    if function == "existsOne" and target is not None and len(args) == 2 and isinstance(args[0], Ident):
+        return _exists_one(id, target, args[0].name, args[1])
+    return Call(id, function, target, args)
+
+
+def _exists_one(id: int, values: Node, variable: str, predicate: Node) -> Node:
+    """``values.existsOne(variable, predicate)``, the newer name of ``exists_one`` that the C++ parser does not know."""
+
+    def count() -> Node:
+        return Ident(id, _ACCUMULATOR)
+
+    more = Call(id, "_+_", None, [count(), Const(id, 1)])
+    step = Call(id, "_?_:_", None, [predicate, more, count()])
+    result = Call(id, "_==_", None, [count(), Const(id, 1)])
+    return Comprehension(id, variable, "", values, _ACCUMULATOR, Const(id, 0), Const(id, True), step, result)
 
 
 def _list(id: int, data: bytes) -> Node:

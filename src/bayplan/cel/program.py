@@ -14,10 +14,11 @@ from typing import Any, Final
 
 from bayplan.cel.ast import Node
 from bayplan.cel.checker import STORED, Features, check_types
-from bayplan.cel.codegen import OUT_OF_THE_ORDINARY, generate
+from bayplan.cel.codegen import generate
 from bayplan.cel.cost import CostEstimate, estimate
 from bayplan.cel.device import DeviceView
 from bayplan.cel.errors import CompileError, EvaluationError
+from bayplan.cel.guards import OUT_OF_THE_ORDINARY
 from bayplan.cel.interpreter import BUDGET, Interpreter
 from bayplan.cel.parser import parse
 from bayplan.cel.source import Source

@@ -300,7 +300,7 @@ def list_place(key: Any) -> int:
 
 
 def optional_index(container: Any, key: Any) -> Optional:
-    """``container[?key]`` and ``container.?key``: none where the place does not exist."""
+    """``container[?key]`` and ``container.?key``: none where the place does not exist, also in what has no places."""
     if isinstance(container, Optional):
         return optional_index(container.value, key) if container.present else NONE
     if container.__class__ is list:
@@ -311,7 +311,7 @@ def optional_index(container: Any, key: Any) -> Optional:
             return Optional(index(container, key))
         except NoSuchKeyError:
             return NONE
-    raise NoSuchOverloadError
+    return NONE
 
 
 def display(value: Any) -> str:
