@@ -66,6 +66,11 @@ class Call:
         return self.headers.get("Accept") or ""
 
     @property
+    def by_kubectl(self) -> bool:
+        """Whether a person's kubectl asks."""
+        return (self.headers.get("User-Agent") or "").startswith("kubectl")
+
+    @property
     def dry_run(self) -> bool:
         """`dryRun=All`: everything but the storing."""
         return self.query.get("dryRun") == "All"

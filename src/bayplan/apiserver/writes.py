@@ -28,6 +28,7 @@ from bayplan.apiserver.errors import (
     forbidden,
     not_found,
 )
+from bayplan.apiserver.hints import hint
 from bayplan.apiserver.managed import expand_managed_fields, track_update
 from bayplan.apiserver.noderestriction import restrict_node
 from bayplan.apiserver.policy import Policy
@@ -114,7 +115,8 @@ class Writer:
         try:
             decoded = decode_body(self.served, call.resource.kind, call.body, call.content_type, call.validation)
         except StatusError as error:
-            error.warnings = list(call.warnings) or None
+            advice = hint(call.resource.kind, error.message) if call.by_kubectl else None
+            error.warnings = [*call.warnings, *([advice] if advice else [])] or None
             raise
         call.warnings.extend(decoded.warnings)
         return decoded.object
