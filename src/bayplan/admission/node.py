@@ -11,6 +11,7 @@ from typing import Any, Final, TypeAlias
 from bayplan.admission.context import Context
 from bayplan.admission.errors import Errors
 from bayplan.admission.names import check_label_value, check_qualified_name
+from bayplan.admission.pod_resources import round_to_milli
 from bayplan.admission.rules import Rules
 from bayplan.api.quantity import Quantity
 
@@ -21,6 +22,9 @@ TAINT_EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 
 def _default(obj: Object, context: Context) -> None:
     status = obj.get("status")
+    if status:
+        round_to_milli(status.get("capacity"))
+        round_to_milli(status.get("allocatable"))
     if status and status.get("capacity") and not status.get("allocatable"):
         status["allocatable"] = dict(status["capacity"])
 

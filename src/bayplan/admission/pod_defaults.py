@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final, TypeAlias
 
 from bayplan.admission.context import Context
-from bayplan.admission.pod_resources import default_pod_level_requests
+from bayplan.admission.pod_resources import default_pod_level_requests, round_to_milli
 
 Object: TypeAlias = dict[str, Any]
 
@@ -59,7 +59,10 @@ def default_pod(obj: Object, context: Context) -> None:
         _default_container(container, host_network)
     for volume in spec.get("volumes") or ():
         _default_volume(volume)
+    round_to_milli(spec.get("overhead"))
     if spec.get("resources") and context.gates.enabled("PodLevelResources"):
+        round_to_milli(spec["resources"].get("limits"))
+        round_to_milli(spec["resources"].get("requests"))
         default_pod_level_requests(spec)
 
 
@@ -71,6 +74,9 @@ def _default_container(container: Object, host_network: bool | None) -> None:
     if not container.get("terminationMessagePolicy"):
         container["terminationMessagePolicy"] = "File"
     resources = container.get("resources")
+    if resources:
+        round_to_milli(resources.get("limits"))
+        round_to_milli(resources.get("requests"))
     if resources and (limits := resources.get("limits")):
         requests = resources.setdefault("requests", {})
         for name, amount in limits.items():

@@ -31,6 +31,15 @@ def is_pod_level(name: str) -> bool:
     return name in ("cpu", "memory") or is_hugepages(name)
 
 
+def round_to_milli(amounts: Object | None) -> None:
+    """Amounts of compute resources are kept in thousandths; what is finer is rounded up."""
+    for name, amount in (amounts or {}).items():
+        # Only these spellings of a canonical quantity can be finer than a thousandth.
+        if amount[-1] in "nu" or "e-" in amount:
+            quantity = Quantity.parse(amount)
+            amounts[name] = str(Quantity(quantity.milli_value() * 10**6, quantity.format))  # type: ignore[index]
+
+
 def default_pod_level_requests(spec: Object) -> None:
     """A pod-level limit without a request: the containers' sum if they request it, else the limit."""
     own = spec["resources"]

@@ -145,9 +145,11 @@ def _parse(text: str) -> Quantity:
 def _fault(text: str) -> str:
     """Which of the API's three complaints a text gets."""
     match = _OUTLINE.fullmatch(text)
-    if match is None:
+    if match is None or match[1].count(".") > 1:
         return SYNTAX_MESSAGE
-    return "unable to parse numeric part of quantity" if match[1].count(".") > 1 else "unable to parse quantity's suffix"
+    if not any(character.isdigit() for character in match[1]):
+        return "unable to parse numeric part of quantity"
+    return "unable to parse quantity's suffix"
 
 
 def _round_away(number: int, unit: int) -> int:

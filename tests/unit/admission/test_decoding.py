@@ -107,7 +107,9 @@ def test_quantities(written: Any, stored: str) -> None:
         ("", "quantities must match the regular expression"),
         ("1Zi", "quantities must match the regular expression"),
         ("1 Gi", "quantities must match the regular expression"),
+        ("1.2.3", "quantities must match the regular expression"),
         ("1K", "unable to parse quantity's suffix"),
+        ("1Ki2", "unable to parse quantity's suffix"),
         (True, "quantities must match the regular expression"),
     ],
 )

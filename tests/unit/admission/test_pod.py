@@ -183,6 +183,8 @@ def test_pull_policy(image: str, policy: str) -> None:
     ("changes", "path", "value"),
     [
         ({f"{C}.resources.limits": {"cpu": "1"}}, ("containers", 0, "resources", "requests"), {"cpu": "1"}),
+        ({f"{C}.resources.limits": {"cpu": "1n", "memory": "1e-9"}}, ("containers", 0, "resources", "limits"),
+         {"cpu": "1m", "memory": "1e-3"}),
         ({f"{C}.ports": [{"containerPort": 80}], "spec.hostNetwork": True}, ("containers", 0, "ports"),
          [{"containerPort": 80, "hostPort": 80, "protocol": "TCP"}]),
         ({f"{C}.livenessProbe": {"httpGet": {"port": 1}}}, ("containers", 0, "livenessProbe"),
