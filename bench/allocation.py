@@ -89,11 +89,11 @@ def fresh(claims: list[ResourceClaim]) -> list[ResourceClaim]:
     return out
 
 
-def allocator_of(world: Input) -> Allocator:
-    """A new allocator over the input's world."""
+def allocator_of(world: Input, *, remember: bool = True) -> Allocator:
+    """A new allocator over the input's world; ``remember``: verdicts, from pod to pod of equal content."""
     ledger = Ledger(world.allocated)
     classes = {c.metadata.name: c for c in world.classes if c.metadata is not None and c.metadata.name}
-    return Allocator(Inventory(world.slices), ledger, classes, Features.from_names(world.features))
+    return Allocator(Inventory(world.slices), ledger, classes, Features.from_names(world.features), remember=remember)
 
 
 def timed(action: Callable[[], object]) -> float:
@@ -105,7 +105,7 @@ def timed(action: Callable[[], object]) -> float:
 
 def one_node(world: Input, runs: int) -> list[float]:
     """Allocate on the input's node, again and again with new claims."""
-    allocator = allocator_of(world)
+    allocator = allocator_of(world, remember=False)
     node = world.node
     assert node is not None
     allocator.allocate(fresh(world.claims), node)
@@ -141,15 +141,15 @@ def cluster(world: Input, wanted: int, runs: int) -> list[float]:
     return taken
 
 
-def fill(world: Input, pods: int) -> list[float]:
-    """Pods one after the other on the first node that fits, the start rotating, every result booked."""
+def fill(world: Input, pods: int, wanted: int = 1) -> list[float]:
+    """Pods one after the other; of ``wanted`` feasible nodes the first is taken, the start rotates, results are booked."""
     allocator = allocator_of(world)
     feasible(allocator.prepare(fresh(world.claims)), world.nodes, len(world.nodes))
     waiting = [fresh(world.claims) for _ in range(pods)]
     places = {id(node): number for number, node in enumerate(world.nodes)}
     start, begun, placed = 0, time.perf_counter(), 0
     for claims in waiting:
-        found = feasible(allocator.prepare(claims), world.nodes, 1, start)
+        found = feasible(allocator.prepare(claims), world.nodes, wanted, start)
         if not found:
             continue
         node, results = found[0]
@@ -159,6 +159,67 @@ def fill(world: Input, pods: int) -> list[float]:
         placed += 1
     took = time.perf_counter() - begun
     return [took / max(placed, 1)]
+
+
+def pairs(kind: str) -> Input:
+    """500 nodes with 6 GPUs and 4 NICs each; a pod wants a GPU (dra1), or a GPU and a NIC of one NUMA node (dra2)."""
+    driver = "gpu.example.com"
+
+    def device(node: int, k: int) -> dict[str, object]:
+        what = "gpu" if k < 6 else "nic"
+        attributes = {
+            "type": {"string": what},
+            "index": {"int": k},
+            "uuid": {"string": f"u-{node:04d}-{k}"},
+            "numa": {"int": k % 2},
+            "driverVersion": {"version": "1.2.3"},
+            "pcie": {"string": f"pci0000:{k % 4:02d}"},
+        }
+        return {"name": f"{what}-{k}", "attributes": attributes, "capacity": {"memory": {"value": "80Gi"}}}
+
+    def wish(what: str) -> dict[str, object]:
+        text = f'device.driver == "{driver}" && device.attributes["{driver}"].type == "{what}"'
+        exactly = {"deviceClassName": driver, "allocationMode": "ExactCount", "count": 1}
+        return {"name": what, "exactly": {**exactly, "selectors": [{"cel": {"expression": text}}]}}
+
+    names = [f"node-{i:04d}" for i in range(500)]
+    devices: dict[str, object] = {"requests": [wish("gpu")]}
+    if kind == "dra2":
+        match = {"requests": ["gpu", "nic"], "matchAttribute": f"{driver}/numa"}
+        devices = {"requests": [wish("gpu"), wish("nic")], "constraints": [match]}
+    on = [
+        "AdminAccess",
+        "ConsumableCapacity",
+        "DeviceBindingAndStatus",
+        "DeviceTaints",
+        "PartitionableDevices",
+        "PrioritizedList",
+    ]
+    world = {
+        "id": kind,
+        "features": dict.fromkeys(on, True),
+        "nodes": [{"metadata": {"name": n, "labels": {"kubernetes.io/hostname": n}}} for n in names],
+        "slices": [
+            {
+                "metadata": {"name": f"slice-{n}"},
+                "spec": {
+                    "driver": driver,
+                    "nodeName": n,
+                    "pool": {"name": n, "generation": 1, "resourceSliceCount": 1},
+                    "devices": [device(i, k) for k in range(10)],
+                },
+            }
+            for i, n in enumerate(names)
+        ],
+        "classes": [
+            {
+                "metadata": {"name": driver},
+                "spec": {"selectors": [{"cel": {"expression": f'device.driver == "{driver}"'}}]},
+            }
+        ],
+        "claims": [{"metadata": {"name": "c", "namespace": "ns", "uid": "c"}, "spec": {"devices": devices}}],
+    }
+    return msgspec.convert(world, Input)
 
 
 SINGLE = {"one-of-8": 22e-6, "all-8": 63e-6, "4-of-8-matchattr": 36e-6, "last-of-128": 2.7e-3, "32-of-128": 0.29e-3}
@@ -196,6 +257,13 @@ def rows(wanted: list[str]) -> Iterator[Callable[[], Row]]:
     for name, file, go, measure in big:
         if asked(name):
             yield lambda n=name, f=file, g=go, m=measure: Row(n, g, m(next(load(f))), "a pod")  # type: ignore[misc]
+    for kind, go in (("dra1", 25e-3), ("dra2", 58e-3)):
+        for name, nodes in (
+            (f"{kind}: 1,000 pods, every one of 500 nodes", 500),
+            (f"{kind}: 1,000 pods, first node", 1),
+        ):
+            if asked(name):
+                yield lambda n=name, k=kind, g=go, w=nodes: Row(n, g, fill(pairs(k), 1000, w), "a pod")  # type: ignore[misc]
 
 
 def main() -> None:

@@ -65,12 +65,17 @@ class Allocator:
         features: Features,
         *,
         budget: int = DEFAULT_BUDGET,
+        remember: bool = True,
     ) -> None:
-        """``classes``: by name; a mapping may be live. ``budget``: candidates tried before a retryable error."""
+        """``classes``: by name; a mapping may be live. ``budget``: candidates tried before a retryable error.
+
+        ``remember``: keep verdicts, so that equal nodes and later pods of the same content need no search of their own.
+        """
         self.inventory = inventory
         self.ledger = ledger
         self.features = features
         self.budget = budget
+        self.remember = remember
         if isinstance(classes, Mapping):
             self.classes: Mapping[str, DeviceClass] = classes
         else:
@@ -116,17 +121,19 @@ class Allocator:
 class Plan:
     """Claims of one pod, ready for nodes. Valid as long as classes and claims stay as they are."""
 
-    __slots__ = ("_shapes", "_verdicts", "_views", "allocator", "claims", "names", "plain", "plans")
+    __slots__ = ("_places", "_shapes", "_verdicts", "_views", "allocator", "claims", "keys", "names", "plain", "plans")
 
     def __init__(self, allocator: Allocator, claims: Sequence[ResourceClaim], plans: list[ClaimPlan]) -> None:
         self.allocator = allocator
         self.claims = claims
         self.plans = plans
         self.names = [claim_holder(c) for c in claims]
+        self.keys = [claim_key(c) for c in claims]
+        self._places = [(number, request.steps) for number, plan in enumerate(plans) for request in plan.requests]
         self.plain = all(_plain(p) for p in plans)
         """No claim needs more than masks: the first fit can be read off."""
         self._views = allocator.inventory.views(allocator.features)
-        self._shapes = None if self.plain else allocator.shapes_for(plans)
+        self._shapes = allocator.shapes_for(plans) if allocator.remember and not self.plain else None
         self._verdicts: dict[object, Verdict] = {}
 
     def allocate(self, node: Node, record: Record | None = None) -> list[AllocationResult] | None:
@@ -176,7 +183,8 @@ class Plan:
                             break
                         masks.ask((unknown & -unknown).bit_length() - 1)
                     if not hit:
-                        return SEARCH if chosen or picks else None
+                        # Nothing was taken before the first request: it lacks devices, whatever the search would try.
+                        return None if step is first else SEARCH
                     if masks.error & low:
                         return SEARCH
                     left &= -low << 1
@@ -214,11 +222,10 @@ class Plan:
         """The picks of an equal node's search, on this node."""
         if verdict is None:
             return None
-        levels = [(number, request) for number, plan in enumerate(self.plans) for request in plan.requests]
         picks: Picks = [[] for _ in self.plans]
         for level, alternative, position in verdict:
-            claim, request = levels[level]
-            picks[claim].append((request.steps[alternative], view.device(position)))
+            claim, steps = self._places[level]
+            picks[claim].append((steps[alternative], view.device(position)))
         return picks
 
     def _finish(self, picks: Picks | None, view: NodeView) -> list[AllocationResult] | None:
@@ -231,10 +238,10 @@ class Plan:
         return None
 
     def _results(self, picks: Picks, view: NodeView) -> list[AllocationResult]:
-        features = self.allocator.features
+        features, node = self.allocator.features, view.name
         return [
-            allocation_result(plan, claim_key(claim), chosen, view.name, features)
-            for plan, claim, chosen in zip(self.plans, self.claims, picks, strict=True)
+            allocation_result(plan, key, chosen, node, features)
+            for plan, key, chosen in zip(self.plans, self.keys, picks, strict=True)
         ]
 
     def _levels(self, view: NodeView) -> list[Level]:

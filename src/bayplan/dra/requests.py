@@ -108,6 +108,8 @@ class ClaimPlan:
     failure: Failure | None = None
     classes: dict[str, DeviceClass | None] = field(default_factory=dict)
     """The classes looked up; the plan is stale when one of them is another object by now."""
+    has_config: bool = False
+    """Claim or classes carry configuration for drivers."""
 
     def current(self, classes: Mapping[str, DeviceClass]) -> bool:
         """Whether all classes are still those that were compiled in."""
@@ -134,6 +136,8 @@ def compile_claim(spec: DeviceClaim, classes: Mapping[str, DeviceClass], feature
         constraints.append(Constraint(attribute, distinct, tuple(c.requests or ())))
     plan.constraints = tuple(constraints)
     plan.requests = tuple(_request(r, plan, classes, features) for r in spec.requests or ())
+    of_classes = (c.spec.config for c in plan.classes.values() if c is not None and c.spec is not None)
+    plan.has_config = bool(spec.config) or any(of_classes)
     return plan
 
 

@@ -37,10 +37,10 @@ def allocation_result(
 ) -> AllocationResult:
     """The claim's allocation; ``key`` identifies the claim, for share IDs. AllocationError for an unusable node selector."""
     results = [_device_result(step, info, key, features) for step, info in chosen]
-    config = _config(plan, chosen) if _has_config(plan) else None
+    config = _config(plan, chosen) if plan.has_config else None
     return AllocationResult(
         devices=DeviceAllocationResult(results=results or None, config=config),
-        node_selector=_node_selector([info for _, info in chosen], node, features),
+        node_selector=_node_selector(chosen, node, features),
     )
 
 
@@ -77,12 +77,6 @@ def share_id(key: str, result: DeviceRequestAllocationResult) -> str:
     return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
 
-def _has_config(plan: ClaimPlan) -> bool:
-    if plan.spec.config:
-        return True
-    return any(c is not None and c.spec is not None and c.spec.config for c in plan.classes.values())
-
-
 def _config(plan: ClaimPlan, chosen: Sequence[Chosen]) -> list[DeviceAllocationConfiguration] | None:
     """``chosen`` names the alternative of each request that has devices; requests without devices count by their name."""
     used: dict[str, Step] = {}
@@ -114,10 +108,13 @@ def _config(plan: ClaimPlan, chosen: Sequence[Chosen]) -> list[DeviceAllocationC
     return config or None
 
 
-def _node_selector(devices: Sequence[DeviceInfo], node: str, features: Features) -> NodeSelector | None:
+def _node_selector(chosen: Sequence[Chosen], node: str, features: Features) -> NodeSelector | None:
+    # By far most devices stand in a slice of one node.
+    if chosen and chosen[0][1].slice.node_name:
+        return this_node(node)
     expressions: list[NodeSelectorRequirement] = []
     fields: list[NodeSelectorRequirement] = []
-    for info in devices:
+    for _, info in chosen:
         spec = info.slice.spec
         where: ResourceSliceSpec | Device = info.device if info.slice.per_device else spec
         if where.node_name or (info.device.binds_to_node and features.device_binding_and_status):
