@@ -30,6 +30,8 @@ from bayplan.components.process import connect, log_to_stderr, run
 from bayplan.managers.assignment import StartupError
 from bayplan.node.checkpoints import CheckpointError
 from bayplan.node.host import default_node_name
+from bayplan.node.runtime.contract import RuntimeFailure
+from bayplan.node.sysfs import TreeError
 from bayplan.wire.rpc import SocketPathError
 
 
@@ -121,7 +123,9 @@ def agent(
     except StartupError as error:
         advice = f" ({error.advice})" if error.advice else ""
         raise click.ClickException(f"{error.stage}: {error.message}{advice}") from None
-    except (AgentError, ConfigError, GateError, CheckpointError, SocketPathError, ClientError) as error:
+    except RuntimeFailure as error:
+        raise click.ClickException(f"runtime: {error.message}") from None
+    except (AgentError, ConfigError, GateError, CheckpointError, SocketPathError, TreeError, ClientError) as error:
         raise click.ClickException(" ".join(str(error).split())) from None
 
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bayplan.api.base import RawQuantity
-from bayplan.api.config import KubeletConfiguration
+from bayplan.api.config import ConfigError, KubeletConfiguration
 from bayplan.api.core import Container, Node, Pod
 from bayplan.api.gates import FeatureGates
 from bayplan.client.api import Client
@@ -291,7 +291,10 @@ def _backoff_policy(config: KubeletConfiguration, gates: FeatureGates) -> Backof
     initial, longest = (1.0, 60.0) if quick else (10.0, 300.0)
     limit = config.crash_loop_back_off.max_container_restart_period
     if limit:
-        longest = parse_duration(limit)
+        try:
+            longest = parse_duration(limit)
+        except ValueError as error:
+            raise ConfigError(f"crashLoopBackOff.maxContainerRestartPeriod: {error}") from None
     return BackoffPolicy(min(initial, longest), longest)
 
 

@@ -22,6 +22,7 @@ from bayplan.client.errors import ApiError, ClientError
 from bayplan.client.informer import Informer
 from bayplan.node.agent import Agent
 from bayplan.node.node_sync import NodeSync
+from bayplan.node.resource_keeper import duration_of
 
 __all__ = ["MAX_BEATS_PER_SECOND", "Fleet", "lease_seconds"]
 
@@ -29,6 +30,7 @@ log = logging.getLogger(__name__)
 MAX_BEATS_PER_SECOND = 25.0
 REGISTRATIONS_IN_FLIGHT = 32
 _BY_NODE = "node"
+_SHORTEST_RECONCILE = 1.0
 _REGISTER_RETRY = 0.2
 _REGISTER_RETRY_LONGEST = 5.0
 
@@ -149,8 +151,12 @@ class Fleet:
 
     async def _follow(self) -> None:
         """What the reconcile loop of a CPU manager does: a safety net under the moves that are made at once."""
+        period = min(
+            duration_of(member.agent.options.config, "cpu_manager_reconcile_period")
+            for member in self._members.values()
+        )
         while True:
-            await asyncio.sleep(10.0)
+            await asyncio.sleep(max(period, _SHORTEST_RECONCILE))
             for member in self._members.values():
                 await member.agent.follow_shared_pool()
 

@@ -26,19 +26,16 @@ import enum
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from bayplan.api.core import Container, Pod, PodStatus
+from bayplan.api.core import Pod, PodStatus
 from bayplan.node import messages as m
-from bayplan.node.pod_status import PodFacts, build_status, is_initialized, strip_runtime
-from bayplan.node.restart import Backoff, BackoffPolicy, is_sidecar, restarts
+from bayplan.node.container_life import ContainerLife, Run, adopt, containers_of, recall
+from bayplan.node.pod_status import PodFacts, build_status, is_initialized
+from bayplan.node.restart import BackoffPolicy, restarts
 from bayplan.node.times import parse_time
 
 RETRY_FIRST = 1.0
-RETRY_LONGEST = 60.0
+RETRY_LONGEST = 10.0
 """Seconds between attempts to prepare or unprepare claims, doubling."""
-
-LOST_EXIT_CODE = 137
-LOST_REASON = "ContainerStatusUnknown"
-LOST_MESSAGE = "The container could not be located when the agent came back"
 
 
 class Stage(enum.Enum):
@@ -50,48 +47,6 @@ class Stage(enum.Enum):
     UNPREPARING = "unpreparing"
     FINISHED = "finished"
     GONE = "gone"
-
-
-class Run(enum.Enum):
-    """One container's state."""
-
-    WAITING = "waiting"
-    STARTING = "starting"
-    RUNNING = "running"
-    ENDED = "ended"
-
-
-@dataclass(slots=True)
-class ContainerLife:
-    """What is known of one container."""
-
-    spec: Container
-    kind: str
-    backoff: Backoff
-    run: Run = Run.WAITING
-    id: str = ""
-    pid: int | None = None
-    started_at: float = 0.0
-    restart_count: int = 0
-    ended: m.Exited | None = None
-    """How the last run ended; stays while the next one is waited for or runs."""
-    ended_started_at: float = 0.0
-    waiting_reason: str = ""
-    waiting_message: str = ""
-    stop_by: float | None = None
-    """When the current run must be over; None: nobody asked it to stop."""
-
-    @property
-    def name(self) -> str:
-        return self.spec.name
-
-    @property
-    def alive(self) -> bool:
-        return self.run in (Run.RUNNING, Run.STARTING)
-
-    @property
-    def succeeded(self) -> bool:
-        return self.run is Run.ENDED and self.ended is not None and self.ended.exit_code == 0
 
 
 @dataclass(slots=True)
@@ -128,18 +83,21 @@ class PodMachine:
     _deletion_seen: bool = False
 
     def __post_init__(self) -> None:
-        spec = self.pod.spec
-        if spec is None:
-            return
-        for container in spec.init_containers or ():
-            kind = "sidecar" if is_sidecar(container) else "init"
-            self.containers[container.name] = ContainerLife(container, kind, Backoff(self.backoff_policy))
-        for container in spec.containers or ():
-            self.containers[container.name] = ContainerLife(container, "app", Backoff(self.backoff_policy))
-        self._recall()
-        for run in self.adopted:
-            self._adopt(run)
-        self._lose_unaccounted(self.born_at)
+        self.containers = containers_of(self.pod, self.backoff_policy)
+        status = self.pod.status
+        if status is not None:
+            self._started_at = parse_time(status.start_time)
+            recall(self.containers, status)
+            if status.phase in ("Succeeded", "Failed"):
+                self._resume_ended(status)
+        adopt(self.containers, self.adopted, self.born_at)
+
+    def _resume_ended(self, status: PodStatus) -> None:
+        """The last word was spoken: what is left is to clean up."""
+        self.stage = Stage.STOPPING
+        if status.reason and not status.container_statuses:
+            self._rejection = m.Rejected(status.reason, (status.message or "").removeprefix("Pod was rejected: "))
+        self._deadline_passed = status.reason == "DeadlineExceeded"
 
     # -- in and out
 
@@ -217,63 +175,6 @@ class PodMachine:
         self._open = False
         self._retry_at = now + self._retry_delay
         self._retry_delay = min(self._retry_delay * 2, RETRY_LONGEST)
-
-    def _recall(self) -> None:
-        """After a restart of the agent: what the published status still knows."""
-        status = self.pod.status
-        if status is None:
-            return
-        self._started_at = parse_time(status.start_time)
-        for known in (*(status.init_container_statuses or ()), *(status.container_statuses or ())):
-            life = self.containers.get(known.name)
-            if life is None:
-                continue
-            life.restart_count = known.restart_count or 0
-            state, last = known.state, known.last_state
-            terminated = (state.terminated if state else None) or (last.terminated if last else None)
-            if terminated is not None:
-                life.ended = m.Exited(
-                    life.name,
-                    strip_runtime(terminated.container_id),
-                    terminated.exit_code or 0,
-                    parse_time(terminated.finished_at) or 0.0,
-                    terminated.signal or 0,
-                    terminated.reason or "",
-                    terminated.message or "",
-                )
-                life.ended_started_at = parse_time(terminated.started_at) or 0.0
-            if state is not None and state.terminated is not None:
-                life.run = Run.ENDED
-            elif state is not None and state.running is not None:
-                life.id = strip_runtime(known.container_id)
-                life.started_at = parse_time(state.running.started_at) or 0.0
-        if status.phase in ("Succeeded", "Failed"):
-            self.stage = Stage.STOPPING
-            if status.reason and not status.container_statuses:
-                prefix = "Pod was rejected: "
-                self._rejection = m.Rejected(status.reason, (status.message or "").removeprefix(prefix))
-            self._deadline_passed = status.reason == "DeadlineExceeded"
-
-    def _adopt(self, event: m.Adopted) -> None:
-        life = self.containers.get(event.container)
-        if life is None:
-            return
-        if event.restart_count < life.restart_count:
-            return  # the status knows a later run
-        life.restart_count = event.restart_count
-        life.id, life.started_at = event.id, event.started_at
-        if event.exit is None:
-            life.run, life.pid = Run.RUNNING, event.pid
-        else:
-            life.run, life.ended, life.ended_started_at = Run.ENDED, event.exit, event.started_at
-
-    def _lose_unaccounted(self, now: float) -> None:
-        """Runs that the status shows and the runtime does not know have ended while nobody looked."""
-        for life in self.containers.values():
-            if life.run is Run.WAITING and life.id:
-                life.run = Run.ENDED
-                life.ended_started_at = life.started_at
-                life.ended = m.Exited(life.name, life.id, LOST_EXIT_CODE, now, 0, LOST_REASON, LOST_MESSAGE)
 
     def _container_started(self, event: m.Started) -> None:
         life = self.containers[event.container]

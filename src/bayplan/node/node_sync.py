@@ -23,7 +23,7 @@ from bayplan.api.quantity import Quantity
 from bayplan.client.api import MERGE_PATCH, STRATEGIC_PATCH, Client
 from bayplan.client.errors import ApiError, ClientError
 from bayplan.managers.manager_state import ANNOTATION
-from bayplan.node.resource_keeper import parse_duration
+from bayplan.node.resource_keeper import duration_of
 from bayplan.node.times import format_micro_time
 
 __all__ = ["LEASE_NAMESPACE", "NodeSync"]
@@ -49,7 +49,7 @@ class NodeSync:
         self._client, self.name, self._build, self._annotation = client, name, build, annotation
         self._clock = clock
         self._lease_seconds = config.node_lease_duration_seconds
-        self._report_every = parse_duration(config.node_status_report_frequency)
+        self._report_every = duration_of(config, "node_status_report_frequency")
         self._reported_at = float("-inf")
         self._uid = ""
         self._state_task: asyncio.Task[None] | None = None

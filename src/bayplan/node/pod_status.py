@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from bayplan.api.core import (
     ContainerState,
@@ -26,11 +25,9 @@ from bayplan.api.core import (
     PodStatus,
     ResourceRequirements,
 )
+from bayplan.node.container_life import ContainerLife, Run
+from bayplan.node.messages import Exited, Rejected
 from bayplan.node.times import format_time
-
-if TYPE_CHECKING:
-    from bayplan.node.lifecycle import ContainerLife
-    from bayplan.node.messages import Exited, Rejected
 
 READY_TO_START = "PodReadyToStartContainers"
 INITIALIZED = "Initialized"
@@ -50,11 +47,6 @@ class PodFacts:
     deadline_passed: bool
     network_ready: bool
     runtime: str = "process"
-
-
-def strip_runtime(container_id: str | None) -> str:
-    """The runtime's own id: ``process://x`` -> ``x``."""
-    return (container_id or "").partition("://")[2]
 
 
 def build_status(
@@ -95,7 +87,7 @@ def is_initialized(lives: Sequence[ContainerLife]) -> bool:
     if any(life.kind == "app" and (life.alive or life.ended is not None) for life in lives):
         return True
     return all(
-        life.succeeded if life.kind == "init" else (life.run.value == "running" or life.ended is not None)
+        life.succeeded if life.kind == "init" else (life.run is Run.RUNNING or life.ended is not None)
         for life in lives
         if life.kind != "app"
     )
@@ -104,13 +96,13 @@ def is_initialized(lives: Sequence[ContainerLife]) -> bool:
 def container_status(life: ContainerLife, waiting: str, runtime: str) -> ContainerStatus:
     """The status of one container; ``waiting`` is the reason given before its first start."""
     resources = life.spec.resources
-    running = life.run.value == "running"
+    running = life.run is Run.RUNNING
     ended = life.ended
     terminated = ContainerState(terminated=_terminated(life, ended, runtime)) if ended is not None else None
-    again = life.run.value == "ended" and life.waiting_reason != ""
+    again = life.run is Run.ENDED and life.waiting_reason != ""
     if running:
         state = ContainerState(running=ContainerStateRunning(started_at=format_time(life.started_at)))
-    elif life.run.value == "ended" and terminated is not None and not again:
+    elif life.run is Run.ENDED and terminated is not None and not again:
         state, terminated = terminated, None
     else:
         reason = life.waiting_reason or waiting
@@ -157,7 +149,7 @@ def _conditions(
 ) -> list[PodCondition]:
     ended_reason = {"Succeeded": "PodCompleted", "Failed": "PodFailed"}.get(facts.phase, "")
     unready = [
-        life.name for life in lives if life.kind != "init" and (life.run.value != "running" or life.stop_by is not None)
+        life.name for life in lives if life.kind != "init" and (life.run is not Run.RUNNING or life.stop_by is not None)
     ]
     found: dict[str, PodCondition] = {}
 
@@ -173,7 +165,7 @@ def _conditions(
         incomplete = [
             life.name
             for life in lives
-            if (life.kind == "init" and not life.succeeded) or (life.kind == "sidecar" and life.run.value != "running")
+            if (life.kind == "init" and not life.succeeded) or (life.kind == "sidecar" and life.run is not Run.RUNNING)
         ]
         message = f"containers with incomplete status: [{' '.join(incomplete)}]"
         put(INITIALIZED, False, "ContainersNotInitialized", message)

@@ -15,7 +15,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from bayplan.api.config import KubeletConfiguration
+import msgspec
+
+from bayplan.api.config import ConfigError, KubeletConfiguration
 from bayplan.api.core import Container, Pod
 from bayplan.api.gates import FeatureGates
 from bayplan.machine.topology import Machine
@@ -27,7 +29,7 @@ from bayplan.node.container_spec import container_resources
 from bayplan.node.runtime.contract import Resources, Runtime, RuntimeFailure, UnknownRun
 from bayplan.scheduling.requests import pod_requests
 
-__all__ = ["STATE_FILES", "ResourceKeeper", "parse_duration"]
+__all__ = ["STATE_FILES", "ResourceKeeper", "duration_of", "parse_duration"]
 
 log = logging.getLogger(__name__)
 STATE_FILES = ("cpu_manager_state", "memory_manager_state", "kubelet_internal_checkpoint")
@@ -61,7 +63,7 @@ class ResourceKeeper:
         self._pods: dict[str, Pod] = {}
         self._generation = 0
         self._shape = shape
-        self._period_us = int(parse_duration(config.cpu_cfs_quota_period) * 1_000_000)
+        self._period_us = int(duration_of(config, "cpu_cfs_quota_period") * 1_000_000)
         self.on_change: Callable[[], None] | None = None
         """Called after each change of the managers' state."""
         if not lazy or any(self._read(name) is not None for name in STATE_FILES):
@@ -218,6 +220,15 @@ class ResourceKeeper:
             self._shape = encode_shape(self._machine, self._config, self._gates)
         files = self._managers.state_files() if self._managers is not None else {}
         return encode_state(self._shape, files, tuple(self._pods), self._generation)
+
+
+def duration_of(config: KubeletConfiguration, attribute: str) -> float:
+    """Seconds of a configuration field. Raises :class:`bayplan.api.config.ConfigError` that names the field."""
+    try:
+        return parse_duration(getattr(config, attribute))
+    except ValueError as error:
+        names = {field.name: field.encode_name for field in msgspec.structs.fields(type(config))}
+        raise ConfigError(f"{names[attribute]}: {error}") from None
 
 
 def parse_duration(text: str) -> float:

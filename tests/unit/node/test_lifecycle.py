@@ -288,7 +288,6 @@ def recalled(world: World) -> Any:
 
 
 def test_a_restarted_agent_adopts_what_runs_and_starts_nothing() -> None:
-    pod = recalled(started(make_pod(init=[{"name": "one"}], restartPolicy="Always")))
     first = started(make_pod(init=[{"name": "one"}]))
     first.exit("one")
     first.settle()
@@ -318,6 +317,19 @@ def test_a_run_that_vanished_while_the_agent_was_away_is_lost_and_started_again(
         "ContainerStatusUnknown",
         137,
     )
+
+
+def test_a_container_in_back_off_is_started_as_its_next_run_after_a_restart() -> None:
+    first = started(make_pod())
+    for _ in range(2):
+        first.exit("app", 1)
+        first.settle()
+    pod = recalled(first)
+    assert pod.status.container_statuses[0].state.waiting.reason == "CrashLoopBackOff"
+    world = World(PodMachine(pod, "10.0.0.1", born_at=2000.0), now=2000.0)
+    world.send(m.Updated(pod))
+    world.settle()
+    assert [a.restart_count for a in world.log if isinstance(a, m.Start)] == [2]
 
 
 def test_a_finished_pod_is_only_cleaned_up_after_a_restart() -> None:
