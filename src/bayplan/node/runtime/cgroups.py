@@ -95,16 +95,17 @@ class Cgroups:
                 directory.rmdir()
 
     def sweep(self, keep: Iterable[str]) -> None:
-        """Removes the groups of runs that are not known any more."""
+        """Removes the empty groups of runs that are not known any more. Never kills: somebody else may have made them."""
         known = set(keep)
         for parent in set(self.parents.values()):
             with contextlib.suppress(OSError):
                 for entry in os.scandir(parent):
                     if entry.is_dir() and entry.name not in known:
-                        self.remove(entry.name)
+                        with contextlib.suppress(OSError):
+                            os.rmdir(entry.path)
 
     def close(self) -> None:
-        """Removes the parent groups if no run is left in them."""
+        """Removes the parent groups; those that hold a run stay, as the kernel has it."""
         for parent in set(self.parents.values()):
             for directory in (parent, parent.parent):
                 with contextlib.suppress(OSError):

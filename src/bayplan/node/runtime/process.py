@@ -22,6 +22,7 @@ import re
 import shutil
 import signal
 import time
+import zlib
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -60,7 +61,8 @@ class _Tracked:
 
 
 class ProcessRuntime:
-    """The ``process`` runtime. ``directory`` keeps the runs; ``scope`` (a node's name) names its control groups.
+    """The ``process`` runtime. ``directory`` keeps the runs; ``scope`` (a node's name) begins the name of its control groups,
+    which also depends on the directory: two agents of one name on one host do not meet.
 
     ``cgroups`` False: only the affinity of threads and the memory policy, no limits.
     """
@@ -69,7 +71,7 @@ class ProcessRuntime:
 
     def __init__(self, directory: str | os.PathLike[str], *, scope: str = "node", cgroups: bool = True) -> None:
         self._directory = Path(directory).absolute()
-        self._scope = scope
+        self._scope = f"{scope}-{zlib.crc32(os.fsencode(self._directory)):08x}"
         self._want_cgroups = cgroups
         self._cgroups = Cgroups({}, unified=False)
         self._launcher = Launcher()
@@ -340,8 +342,7 @@ class ProcessRuntime:
             if tracked.poll is not None:
                 tracked.poll.cancel()
         await self._launcher.close()
-        if not self._tracked:
-            await asyncio.to_thread(self._cgroups.close)
+        await asyncio.to_thread(self._cgroups.close)
 
     def _get(self, run_id: str) -> _Tracked:
         try:

@@ -251,7 +251,7 @@ async def test_cpuset_of_the_group_follows(runtime: ProcessRuntime) -> None:
     assert f"Cpus_allowed_list:\t{CPUS[-1]}\n" in status
     assert "Mems_allowed_list:\t0\n" in status
     groups = proc(run.pid, "cgroup")
-    assert f"/bayplan/unit-{os.getpid()}/r" in groups
+    assert re.search(rf"/bayplan/unit-{os.getpid()}-[0-9a-f]{{8}}/r\b", groups)
 
 
 AGENT = """
