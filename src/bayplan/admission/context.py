@@ -64,3 +64,7 @@ class Context:
     def warn(self, text: str) -> None:
         if text not in self.warnings:
             self.warnings.append(text)
+
+    def warn_dropped(self, field: str, gate: str) -> None:
+        """Said of the fields that are new in 1.37: without them an object may not mean what its author thinks."""
+        self.warn(f"{field}: dropped, because the feature gate {gate} is disabled")

@@ -62,7 +62,8 @@ def prepare_devices(devices: Object, old: Object | None, context: Context) -> No
         if not on(gate) and not (old and any(r.get(f) is not None for r in device_requests(old) for f in fields)):
             for request in device_requests(devices):
                 for field in fields:
-                    request.pop(field, None)
+                    if request.pop(field, None) and field == "derivedAttributes":
+                        context.warn_dropped("derivedAttributes", gate)
     if not on("DRAConsumableCapacity") and not (
         old and any(c.get("distinctAttribute") for c in old.get("constraints") or ())
     ):

@@ -70,7 +70,8 @@ def prepare_devices(devices: Any, old: Any, context: Context) -> None:
     if not on("DRADeviceCompatibilityGroups") and not any(_grouped(d) for d in old):
         for device in devices:
             for consumption in device.get("consumesCounters") or ():
-                consumption.pop("compatibilityGroups", None)
+                if consumption.pop("compatibilityGroups", None):
+                    context.warn_dropped("compatibilityGroups", "DRADeviceCompatibilityGroups")
 
 
 def _list_attributes(device: Object) -> bool:

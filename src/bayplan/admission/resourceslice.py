@@ -56,10 +56,15 @@ def _prepare(obj: Object, old: Object | None, context: Context) -> None:
         for device in devices:
             for field in ("nodeName", "nodeSelector", "allNodes", "consumesCounters"):
                 device.pop(field, None)
-    if not on("DRAOptionalNodeOperations") and not old_spec.get("skipNodeOperations"):
-        spec.pop("skipNodeOperations", None)
-    if not on("DRAPartitionableDevicesType") and not old_spec.get("partitionTypeAttribute"):
-        spec.pop("partitionTypeAttribute", None)
+    for gate, field in _NEW_FIELDS:
+        if not on(gate) and not old_spec.get(field) and spec.pop(field, None):
+            context.warn_dropped(f"spec.{field}", gate)
+
+
+_NEW_FIELDS: Final = (
+    ("DRAOptionalNodeOperations", "skipNodeOperations"),
+    ("DRAPartitionableDevicesType", "partitionTypeAttribute"),
+)
 
 
 def _partitioned(spec: Object) -> bool:

@@ -200,6 +200,14 @@ def test_a_disabled_gate_drops_its_field(gate: str, path: str, value: Any) -> No
     assert path.rpartition(".")[2] not in stored["spec"]["devices"]["requests"][0]["exactly"]
 
 
+def test_a_dropped_field_of_1_37_is_told() -> None:
+    surroundings = context(ALL.without("DRADerivedAttributes"))
+    submit("create", changed(CLAIM, {f"{R}.exactly.derivedAttributes": derived()}), None, surroundings)
+    assert surroundings.warnings == [
+        "derivedAttributes: dropped, because the feature gate DRADerivedAttributes is disabled"
+    ]
+
+
 def test_a_disabled_gate_drops_alternatives() -> None:
     assert faults("create", CLAIM, None, context(ALL.without("DRAPrioritizedList"))) == [(Q, REQUIRED)]
 
