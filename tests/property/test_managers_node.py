@@ -245,17 +245,16 @@ def test_invariants_hold_after_every_event(
                 assert holdings(managers) == before, "a rejected pod left something"
         elif event == "restart":
             files = managers.state_files()
-            held = {
-                p.metadata.uid: managers.assignments(p.metadata.uid) for p in alive if p.metadata and p.metadata.uid
-            }
+            held = {uid: managers.assignments(uid) for uid in managers._pods}
             managers = start(machine, config, [], files)
-            managers.admitter.device.devices, allocated = {}, managers.admitter.device.allocated
-            assert not allocated
-            without = [as_found(p, started) for p in alive]
-            for again in managers.readmit(without):
+            found = [as_found(p, started) for p in alive]
+            running = [(uid, own.name) for uid, containers_of in held.items() for own in containers_of]
+            for again in managers.readmit(found, running):
                 assert again.admitted, again.message
                 assert [c.cpus_mask for c in again.containers] == [c.cpus_mask for c in held[again.uid]]
                 assert [c.memory for c in again.containers] == [c.memory for c in held[again.uid]]
+                assert [c.devices for c in again.containers] == [c.devices for c in held[again.uid]]
+            managers.update_devices(GPU, devices)
             assert managers.state_files() == files, "re-admission changed the state"
         elif isinstance(event, tuple):
             managers.start_container(event[1], "c0")
@@ -273,12 +272,8 @@ def test_invariants_hold_after_every_event(
 
 
 def as_found(pod: Pod, started: set[str]) -> Pod:
-    """The pod as the agent finds it after a restart: with the status of its finished init containers; without plugin
-    devices, whose allocations live in another file."""
+    """The pod as the agent finds it after a restart: with the status of its finished init containers."""
     data = msgspec.to_builtins(pod)
-    for container in [*(data["spec"].get("initContainers") or ()), *data["spec"]["containers"]]:
-        for amounts in (container.get("resources") or {}).values():
-            amounts.pop(GPU, None)
     if data["metadata"]["uid"] in started:
         data["status"] = {
             "initContainerStatuses": [

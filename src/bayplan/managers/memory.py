@@ -229,9 +229,13 @@ class StaticMemoryPolicy:
                 if preferred and not best.preferred:
                     raise AllocationError("[memorymanager] failed to find the extended preferred hint")
                 mask = best.mask or 0
+            if "single-node-in-group" not in self.quirks and group_conflict(self.state.machine, mask):
+                best = self._best_own(uid, requests, mask)
+                mask = best.mask or mask if best else mask
         except SearchBudget as error:
             raise AllocationError(str(error), SEARCH_BUDGET) from None
-        if mask.bit_count() > 1 and group_conflict(self.state.machine, mask):
+        alone_too = "single-node-in-group" not in self.quirks
+        if (mask.bit_count() > 1 or alone_too) and group_conflict(self.state.machine, mask):
             raise AllocationError("[memorymanager] preferred hint violates NUMA node allocation")
         return mask
 

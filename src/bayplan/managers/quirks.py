@@ -88,6 +88,12 @@ TABLE: tuple[Quirk, ...] = (
         "fails later as UnexpectedAdmissionError",
     ),
     Quirk(
+        "single-node-in-group",
+        "crash",
+        "memory manager: a block on one node of a group is let through (best-effort), the books of the group break, and "
+        "the node does not start again with them",
+    ),
+    Quirk(
         "init-only-hugepages",
         "choice",
         "pod scope: memory types that only init containers request are missing in the pod's total",
