@@ -132,6 +132,8 @@ def _last(data: bytes, number: int) -> bytes:
 
 
 def _position(entry: bytes) -> tuple[int, int]:
+    if len(entry) == 4 and entry[0] == 8 and entry[1] < 0x80 and entry[3] < 0x80:
+        return entry[1], entry[3]  # the usual form, two small numbers: half of all that is decoded
     fields = _fields(entry)
     return fields.get(1, [0])[0], fields.get(2, [0])[0]
 

@@ -79,6 +79,10 @@ def decode_as(message: bytes, name: str) -> Document:
         return read_message(message, name)
     except RecursionError:
         raise ProtobufError("the message is nested too deeply") from None
+    except IndexError:
+        raise ProtobufError("the message is cut off") from None
+    except UnicodeDecodeError as error:
+        raise ProtobufError(f"a string is not UTF-8: {error}") from None
 
 
 def encode(document: Document) -> bytes:

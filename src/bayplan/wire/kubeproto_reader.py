@@ -52,12 +52,8 @@ def scan(data: bytes, at: int, end: int) -> Iterator[tuple[int, int, Any]]:
             size, at = _varint(data, at, end)
             value = data[at : at + size]
             at += size
-        elif wire in (FIXED64, FIXED32):
-            size = 8 if wire == FIXED64 else 4
-            value = data[at : at + size]
-            at += size
         else:
-            raise ProtobufError(f"field {key >> 3} has the unknown wire type {wire}")
+            value, at = _fixed(data, at, end, key)
         if at > end:
             raise ProtobufError(f"field {key >> 3} is cut off")
         yield key >> 3, wire, value
@@ -70,45 +66,56 @@ def utf8(data: bytes) -> str:
         raise ProtobufError(f"a string is not UTF-8: {error}") from None
 
 
-class _Slot:
-    """How one field is read: its name, the reader of a value, and what is done with several or with none."""
+# What is done with a field's value.
+_ONE, _LIST, _PACKED, _MAP, _EMBEDDED = range(5)
 
-    __slots__ = ("is_list", "is_map", "keep_zero", "name", "packed", "read", "wire", "zero")
+Read = Callable[[Any], Any]
+# (what is done, JSON name, reader, whether a zero is kept); for an embedded message, its layout is the reader.
+Slot = tuple[int, str, Any, bool]
 
-    def __init__(self, owner: str, field: Field) -> None:
-        element = field.type.removeprefix("[]").removeprefix("{}") if field.type[:2] in ("[]", "{}") else field.type
-        self.name = field.name
-        self.is_list = field.type.startswith("[]") and (owner, field.name) not in WRAPPED
-        self.is_map = field.type.startswith("{}")
-        self.wire, self.read = _reader(element if self.is_list or self.is_map else field.type, field.name)
-        self.packed = self.is_list and self.wire != BYTES
-        presence = _presence().get(owner, {}).get(field.name, "")
-        self.keep_zero = presence == "pointer" or (presence == "kept" and not field.type.startswith("ref:"))
-        # Go's zero times are null in JSON, which counts as absent.
-        if element in ("time", "microtime"):
-            self.keep_zero = False
-        # An empty object in a raw extension is what somebody wrote; no bytes at all are read as None.
-        elif element == "rawextension":
-            self.keep_zero = True
 
-    def put(self, document: Document, wire: int, value: Any, owner: str) -> None:
-        if wire != self.wire and not (self.packed and wire == BYTES):
-            raise ProtobufError(f"{owner}.{self.name} has wire type {wire}, {self.wire} is expected")
-        if self.is_map:
-            key, item = _entry(value, self)
-            document.setdefault(self.name, {})[key] = item
-        elif self.is_list:
-            values = document.setdefault(self.name, [])
-            if wire == self.wire:
-                values.append(self.read(value))
-            else:
-                values.extend(map(self.read, _packed(value, self.wire)))
+class Layout:
+    """How the messages of one type are read: field key (number and wire type) -> slot."""
+
+    __slots__ = ("name", "numbers", "slots")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.slots: dict[int, Slot] = {}
+        self.numbers: set[int] = set()
+
+    def add(self, number: int, wire: int, slot: Slot) -> None:
+        self.slots[number << 3 | wire] = slot
+        self.numbers.add(number)
+
+    def add_field(self, field: Field) -> None:
+        number, kind = field.number[-1], field.type
+        if kind.startswith("{}"):
+            wire, read = _reader(kind[2:], field.name)
+            self.add(number, BYTES, (_MAP, field.name, (wire, read), False))
+        elif kind.startswith("[]") and (self.name, field.name) not in WRAPPED:
+            wire, read = _reader(kind[2:], field.name)
+            self.add(number, wire, (_LIST, field.name, read, False))
+            if wire != BYTES:
+                self.add(number, BYTES, (_PACKED, field.name, (wire, read), False))
         else:
-            read = self.read(value)
-            if read is not None and (read or self.keep_zero):
-                document[self.name] = read
-            else:
-                document.pop(self.name, None)
+            wire, read = _reader(kind, field.name)
+            self.add(number, wire, (_ONE, field.name, read, _keeps_zero(self.name, field)))
+
+    def skipped(self, key: int) -> None:
+        """A field that is not known is passed over; one that is, but in another form, is an error."""
+        if key >> 3 in self.numbers:
+            raise ProtobufError(f"field {key >> 3} of {self.name} has wire type {key & 7}, which it never has")
+
+
+def _keeps_zero(owner: str, field: Field) -> bool:
+    # Go's zero times are null in JSON, which counts as absent.
+    if field.type in ("time", "microtime"):
+        return False
+    # An empty object in a raw extension is what somebody wrote; no bytes at all are read as None.
+    if field.type == "rawextension":
+        return True
+    return _presence().get(owner, {}).get(field.name, "") in ("pointer", "kept")
 
 
 def _packed(data: bytes, wire: int) -> Iterator[Any]:
@@ -122,17 +129,17 @@ def _packed(data: bytes, wire: int) -> Iterator[Any]:
             at += 8
 
 
-def _entry(data: bytes, slot: _Slot) -> tuple[str, Any]:
+def _entry(data: bytes, wire: int, read: Read) -> tuple[str, Any]:
     """A map entry; a missing value is the zero of its type."""
     key, item, found = "", None, False
-    for number, wire, value in scan(data, 0, len(data)):
-        if number == 1 and wire == BYTES:
+    for number, seen, value in scan(data, 0, len(data)):
+        if number == 1 and seen == BYTES:
             key = utf8(value)
         elif number == 2:
-            if wire != slot.wire:
-                raise ProtobufError(f"the value of {slot.name}[{key}] has wire type {wire}, {slot.wire} is expected")
-            item, found = slot.read(value), True
-    return key, item if found else slot.read(b"" if slot.wire == BYTES else 0)
+            if seen != wire:
+                raise ProtobufError(f"the value of the map entry {key!r} has wire type {seen}, {wire} is expected")
+            item, found = read(value), True
+    return key, item if found else read(b"" if wire == BYTES else 0)
 
 
 @cache
@@ -142,39 +149,97 @@ def _presence() -> dict[str, dict[str, str]]:
     return table
 
 
-# A message's layout: field number -> slot, or -> the layout of a message whose fields JSON shows inline.
-Layout = dict[int, "_Slot | Layout"]
-
-
 @cache
 def _layout(name: str) -> Layout:
-    layout: Layout = {}
+    layout = Layout(name)
+    embedded: dict[int, Layout] = {}
     for field in schema(name).fields.values():
-        inner = layout
-        for number in field.number[:-1]:
-            nested = inner.setdefault(number, {})
-            assert isinstance(nested, dict), f"{name}: {number} is a field and an embedded message"
-            inner = nested
-        if field.number:
-            inner[field.number[-1]] = _Slot(name, field)
+        if len(field.number) == 1:
+            layout.add_field(field)
+        elif field.number:
+            outer = field.number[0]
+            if outer not in embedded:
+                embedded[outer] = Layout(name)
+                layout.add(outer, BYTES, (_EMBEDDED, "", embedded[outer], False))
+            embedded[outer].add_field(field)
     return layout
 
 
 def read_message(data: bytes, name: str) -> Document:
+    """A message as a document. IndexError or UnicodeDecodeError say what `ProtobufError` says, for speed."""
     document: Document = {}
-    _read_into(document, data, _layout(name), name)
+    _read_into(document, data, _layout(name))
     return document
 
 
-def _read_into(document: Document, data: bytes, layout: Layout, name: str) -> None:
-    for number, wire, value in scan(data, 0, len(data)):
-        slot = layout.get(number)
-        if isinstance(slot, dict):
-            if wire != BYTES:
-                raise ProtobufError(f"field {number} of {name} has wire type {wire}, 2 is expected")
-            _read_into(document, value, slot, name)
-        elif slot is not None:
-            slot.put(document, wire, value, name)
+def _read_into(document: Document, data: bytes, layout: Layout) -> None:
+    slots = layout.slots
+    at, end = 0, len(data)
+    value: Any
+    while at < end:
+        key = data[at]
+        at += 1
+        if key > 0x7F:
+            key, at = _varint(data, at - 1, end)
+        wire = key & 7
+        if wire == BYTES:
+            size = data[at]
+            at += 1
+            if size > 0x7F:
+                size, at = _varint(data, at - 1, end)
+            start = at
+            at += size
+            if at > end:
+                raise ProtobufError(f"field {key >> 3} of {layout.name} is cut off")
+            value = data[start:at]
+        elif wire == VARINT:
+            value = data[at]
+            at += 1
+            if value > 0x7F:
+                value, at = _varint(data, at - 1, end)
+        else:
+            value, at = _fixed(data, at, end, key)
+        slot = slots.get(key)
+        if slot is None:
+            layout.skipped(key)
+            continue
+        form, name, read, keep_zero = slot
+        if form == _ONE:
+            found = read(value)
+            if found or (keep_zero and found is not None):
+                document[name] = found
+            else:
+                document.pop(name, None)
+        elif form == _LIST:
+            values = document.get(name)
+            if values is None:
+                values = document[name] = []
+            values.append(read(value))
+        else:
+            _put(document, slot, value)
+
+
+def _put(document: Document, slot: Slot, value: Any) -> None:
+    """The rarer forms."""
+    form, name, read, _ = slot
+    if form == _MAP:
+        key, item = _entry(value, *read)
+        document.setdefault(name, {})[key] = item
+    elif form == _EMBEDDED:
+        _read_into(document, value, read)
+    else:
+        wire, one = read
+        document.setdefault(name, []).extend(map(one, _packed(value, wire)))
+
+
+def _fixed(data: bytes, at: int, end: int, key: int) -> tuple[bytes, int]:
+    """A value of a fixed size."""
+    if key & 7 not in (FIXED64, FIXED32):
+        raise ProtobufError(f"field {key >> 3} has the unknown wire type {key & 7}")
+    after = at + (8 if key & 7 == FIXED64 else 4)
+    if after > end:
+        raise ProtobufError(f"field {key >> 3} is cut off")
+    return data[at:after], after
 
 
 def _reader(kind: str, field: str) -> tuple[int, Callable[[Any], Any]]:
@@ -205,6 +270,8 @@ def _double(data: bytes) -> float:
 
 
 def _first_text(data: bytes) -> str:
+    if data[:1] == b"\n" and len(data) == data[1] + 2 < 0x80:
+        return str(data[2:], "utf-8")  # the usual form: one short text and nothing else
     return next((utf8(value) for number, wire, value in scan(data, 0, len(data)) if number == 1), "")
 
 
@@ -252,7 +319,7 @@ def _raw(data: bytes) -> Any:
 
 
 _READERS: Final[dict[str, tuple[int, Callable[[Any], Any]]]] = {
-    "string": (BYTES, utf8),
+    "string": (BYTES, bytes.decode),
     "bytes": (BYTES, lambda data: base64.b64encode(data).decode()),
     "bool": (VARINT, bool),
     "int32": (VARINT, _signed(32)),

@@ -145,7 +145,7 @@ def test_packed_and_unknown_fields_are_read() -> None:
         (b"{}", "does not begin with the prefix"),
         (b"k8s\x00\n", "cut off"),
         (b"k8s\x00\n\x0a\n\x02v1\x12\x04Nope", 'no kind "Nope"'),
-        (b"k8s\x00\n\x0f\n\x02v1\x12\tNamespace\x12\x02\x08\x01", "wire type 0, 2 is expected"),
+        (b"k8s\x00\n\x0f\n\x02v1\x12\tNamespace\x12\x02\x08\x01", "has wire type 0, which it never has"),
         (b"k8s\x00\n\x0f\n\x02v1\x12\tNamespace\x12\x05\n\x03\n\x01\xff", "UTF-8"),
         (b"k8s\x00\n\x0f\n\x02v1\x12\tNamespace\x12\x05\n\x09\n\x01x", "cut off"),
         (b"k8s\x00\n\x0f\n\x02v1\x12\tNamespace\x1a\x04gzip", 'content encoding "gzip"'),
