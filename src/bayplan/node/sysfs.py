@@ -18,6 +18,7 @@ from pathlib import Path
 
 from bayplan.api.cpuset import bits
 from bayplan.machine.describe import describe
+from bayplan.machine.kubelet_view import restricted
 from bayplan.machine.masks import MaskError, parse_list
 from bayplan.machine.sysfs import read_machine
 from bayplan.machine.topology import Machine
@@ -116,6 +117,43 @@ def load_machine(source: str | os.PathLike[str] = "/") -> Machine:
     path = Path(source)
     name = os.uname().nodename if os.fspath(source) == "/" else path.name.partition(".tar")[0]
     return read_machine(read_tree(source), name=name)
+
+
+def real_machine() -> Machine:
+    """This machine, as far as an agent here can place anything on it: CPUs outside its own cpuset count as offline.
+
+    A whole host has no such limit; in a container (``docker run --cpuset-cpus``) nothing could run on the other CPUs.
+    """
+    machine = load_machine("/")
+    usable = usable_cpus()
+    return machine if usable is None or not usable & machine.online_mask else restricted(machine, usable)
+
+
+def usable_cpus(mounts: Path = Path("/sys/fs/cgroup"), own: str | None = None) -> int | None:
+    """The CPUs of this process's cpuset, cgroup v2 or v1; None where there is no cpuset to read.
+
+    ``own`` is the text of ``/proc/self/cgroup``. Not the affinity: that is a wish, and an agent may set another for others.
+    """
+    if own is None:
+        try:
+            own = Path("/proc/self/cgroup").read_text()
+        except OSError:
+            return None
+    for line in own.splitlines():
+        _, controllers, path = (line.split(":", 2) + ["", ""])[:3]
+        if controllers and "cpuset" not in controllers.split(","):
+            continue
+        base = mounts / "cpuset" if controllers else mounts
+        file = "cpuset.effective_cpus" if controllers else "cpuset.cpus.effective"
+        # The path is as the host sees it; inside a container the group is at the root of the mount.
+        for directory in (base / path.lstrip("/"), base):
+            try:
+                mask = _mask((directory / file).read_text())
+            except OSError:
+                continue
+            if mask:
+                return mask
+    return None
 
 
 def resolve_machine(text: str, *, name: str = "") -> Machine:
