@@ -26,7 +26,8 @@ from bayplan.api.config import ConfigError, KubeletConfiguration, decode_kubelet
 from bayplan.api.gates import FeatureGates
 from bayplan.client.api import Client
 from bayplan.client.events import EventRecorder
-from bayplan.machine.describe import DescriptionError, describe
+from bayplan.machine.describe import DescriptionError
+from bayplan.machine.sysfs import SysfsError
 from bayplan.machine.topology import Machine
 from bayplan.managers.manager_state import encode_shape
 from bayplan.node.agent import Agent, AgentOptions
@@ -38,7 +39,7 @@ from bayplan.node.runtime.contract import Runtime
 from bayplan.node.runtime.none import NoneRuntime
 from bayplan.node.runtime.process import ProcessRuntime
 from bayplan.node.slice_cleanup import DELAY_SECONDS, SliceCleanup
-from bayplan.node.sysfs import TreeError, load_machine
+from bayplan.node.sysfs import TreeError, real_machine, resolve_machine
 from bayplan.wire.rpc import unix_target
 
 __all__ = [
@@ -118,14 +119,9 @@ def read_machine(text: str) -> Machine:
 
     Raises :class:`AgentError`.
     """
-    path = Path(text)
     try:
-        if path.is_dir() or (path.is_file() and path.suffix not in (".yaml", ".yml", ".json", ".txt")):
-            return load_machine(path)
-        return describe(
-            path.read_text(encoding="utf-8") if path.is_file() else text, name=path.stem if path.is_file() else ""
-        )
-    except (TreeError, DescriptionError) as error:
+        return resolve_machine(text)
+    except (TreeError, SysfsError, DescriptionError) as error:
         raise AgentError(f"machine {text!r}: {error}") from error
     except (OSError, UnicodeDecodeError) as error:
         raise AgentError(f"machine {text!r}: {error}") from error
@@ -163,7 +159,7 @@ async def running_node(client: Client, settings: NodeSettings) -> AsyncIterator[
         recorder = EventRecorder(client, "kubelet", instance=settings.node_name)
         recorder.start()
         stack.push_async_callback(recorder.stop)
-        machine = settings.machine if settings.machine is not None else load_machine()
+        machine = settings.machine if settings.machine is not None else real_machine()
         facts = host_facts(root, runtime=settings.runtime, labels=settings.labels, address=settings.node_ip)
         drivers = DriverRegistry()
         stack.push_async_callback(drivers.close)

@@ -140,7 +140,7 @@ def usable_cpus(mounts: Path = Path("/sys/fs/cgroup"), own: str | None = None) -
         except OSError:
             return None
     for line in own.splitlines():
-        _, controllers, path = (line.split(":", 2) + ["", ""])[:3]
+        _, controllers, path = [*line.split(":", 2), "", ""][:3]
         if controllers and "cpuset" not in controllers.split(","):
             continue
         base = mounts / "cpuset" if controllers else mounts

@@ -21,7 +21,9 @@ from bayplan.node.sysfs import (
     read_directory,
     read_live_tree,
     read_tree,
+    real_machine,
     resolve_machine,
+    usable_cpus,
 )
 
 FILES = {
@@ -121,6 +123,30 @@ def test_this_machine_has_the_cpus_that_python_sees() -> None:
     assert set(machine.by_id) >= os.sched_getaffinity(0)
     assert machine.name == os.uname().nodename
     assert read_tree("/") == read_live_tree()
+
+
+@pytest.mark.parametrize(
+    ("own", "files", "expected"),
+    [
+        ("0::/system.slice/agent.service\n", {"system.slice/agent.service/cpuset.cpus.effective": "0-3\n"}, 0b1111),
+        ("0::/docker/abc\n", {"cpuset.cpus.effective": "2-3\n"}, 0b1100),
+        ("4:memory:/\n3:cpu,cpuset:/docker/abc\n0::/\n", {"cpuset/docker/abc/cpuset.effective_cpus": "1\n"}, 0b10),
+        ("3:cpuset:/docker/abc\n", {"cpuset/cpuset.effective_cpus": "1,5\n"}, 0b100010),
+        ("3:cpuset:/\n", {}, None),
+        ("0::/\n", {"cpuset.cpus.effective": "\n"}, None),
+        ("", {}, None),
+    ],
+)
+def test_cpus_of_our_own_cpuset(tmp_path: Path, own: str, files: dict[str, str], expected: int | None) -> None:
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    assert usable_cpus(tmp_path, own) == expected
+
+
+def test_the_real_machine_has_only_usable_cpus() -> None:
+    usable = usable_cpus()
+    assert usable is None or not real_machine().online_mask & ~usable
 
 
 @pytest.mark.parametrize("source", ["/no/such/place", "nothing-here.tar.xz", "machine.yaml"])
