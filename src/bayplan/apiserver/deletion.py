@@ -17,6 +17,7 @@ from bayplan.apiserver.noderestriction import restrict_node
 from bayplan.apiserver.policy import Policy, rfc3339
 from bayplan.apiserver.reads import list_options
 from bayplan.apiserver.response import JSON, Response, json_response
+from bayplan.apiserver.served import answers_with_deleted
 from bayplan.storage.contract import Conflict, NotFound, Record, Store
 
 __all__ = ["DeleteOptions", "Deleter", "delete_options", "finished"]
@@ -27,8 +28,6 @@ ORPHAN = "orphan"
 FOREGROUND = "foregroundDeletion"
 DEFAULT_GRACE = 30
 RETRIES = 100
-SHOWS_DELETED = frozenset({"pods", "serviceaccounts"})
-"""Kinds whose deletion answers with the object, not with a Status."""
 
 
 class DeleteOptions:
@@ -105,7 +104,7 @@ class Deleter:
             call.warnings.append(call.resource.deprecation)
         record, gone = await self.delete_key(call, call.key, call.target.name, options)
         resource, kind = call.resource, call.resource.kind
-        if not gone or kind.plural in SHOWS_DELETED:
+        if not gone or answers_with_deleted(kind):
             body = object_bytes(resource, record.value, record.revision)
             return Response(200, body, JSON, warnings=call.warnings or None)
         details = {"name": call.target.name, "kind": kind.plural, "uid": decode_value(record.value)["metadata"]["uid"]}

@@ -15,7 +15,7 @@ from bayplan.apiserver.descriptions import describe
 from bayplan.apiserver.discovery import subresource_facts
 from bayplan.apiserver.errors import not_found_path
 from bayplan.apiserver.response import JSON, Response, encode
-from bayplan.apiserver.served import Served
+from bayplan.apiserver.served import Served, answers_with_deleted
 
 __all__ = ["OpenAPI"]
 
@@ -273,6 +273,8 @@ def _operation(
 def _answer_type(kind: Kind, verb: str, subresource: str) -> str:
     if verb == "list":
         return kind.schema + "List"
+    if verb == "delete" and not subresource and answers_with_deleted(kind):
+        return kind.schema
     if verb in ("delete", "deletecollection") or subresource in ("binding", "eviction", "token"):
         return STATUS
     return kind.schema

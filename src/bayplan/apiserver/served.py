@@ -8,7 +8,7 @@ from functools import cached_property
 from bayplan.api.conversion import same_shape
 from bayplan.api.kinds import KINDS, Kind
 
-__all__ = ["EVENTS_IN_CORE", "Resource", "Served"]
+__all__ = ["EVENTS_IN_CORE", "Resource", "Served", "answers_with_deleted"]
 
 EVENTS_IN_CORE = ("events.k8s.io", "events")
 """events.k8s.io events are the core events in other words: one place in the store."""
@@ -47,6 +47,11 @@ class Resource:
 
     def __repr__(self) -> str:
         return f"Resource({self.kind.group_version} {self.kind.plural})"
+
+
+def answers_with_deleted(kind: Kind) -> bool:
+    """Whether a deletion is answered with the object; other kinds get a Status."""
+    return kind.group == "resource.k8s.io" or (not kind.group and kind.plural in ("pods", "serviceaccounts"))
 
 
 DEPRECATED = {

@@ -6,16 +6,18 @@ from tests.unit.apiserver.conftest import CLAIMS, CONFIGMAPS, NAMESPACES, PODS, 
 
 
 async def test_an_object_without_a_holder_goes_at_once(admin: Caller) -> None:
-    created = await admin.good("POST", CLAIMS, claim("x"))
-    status = await admin.good("DELETE", CLAIMS + "/x", {"propagationPolicy": "Background"})
+    created = await admin.good("POST", CONFIGMAPS, configmap("x"))
+    status = await admin.good("DELETE", CONFIGMAPS + "/x", {"propagationPolicy": "Background"})
     assert status["status"] == "Success"
-    assert status["details"] == {
-        "name": "x",
-        "group": "resource.k8s.io",
-        "kind": "resourceclaims",
-        "uid": created["metadata"]["uid"],
-    }
-    await admin.refused(404, "DELETE", CLAIMS + "/x")
+    assert status["details"] == {"name": "x", "kind": "configmaps", "uid": created["metadata"]["uid"]}
+    await admin.refused(404, "DELETE", CONFIGMAPS + "/x")
+
+
+async def test_some_kinds_answer_with_what_was_deleted(admin: Caller) -> None:
+    created = await admin.good("POST", CLAIMS, claim("x"))
+    deleted = await admin.good("DELETE", CLAIMS + "/x")
+    assert deleted["kind"] == "ResourceClaim"
+    assert deleted["metadata"]["uid"] == created["metadata"]["uid"]
 
 
 async def test_a_finalizer_holds_it(admin: Caller) -> None:
