@@ -186,8 +186,8 @@ class Admitter:
         if not new:
             return
         if self.pod_level_metrics:
-            self.metrics.add(m.ALLOCATIONS, source="node")
-            self.metrics.add(m.ASSIGNMENTS, assignment_type="node_exclusive")
+            self.metrics.add(m.ALLOCATIONS, resource_name="cpu", source="node")
+            self.metrics.add(m.ASSIGNMENTS, resource_name="cpu", assignment_type="node_exclusive")
         taken = cpu.state.get(pod.uid, container.name) or 0
         if cpu.topology.whole_cores(taken) == taken:
             self.metrics.add(m.ALIGNED, scope="container", boundary="physical_cpu")
@@ -208,8 +208,9 @@ class Admitter:
             new = memory.allocate(pod, container, hint)
         if not new:
             return
-        if self.pod_level_metrics and not container.cpus:
-            self.metrics.add(m.ALLOCATIONS, source="node")
+        if self.pod_level_metrics:
+            self.metrics.add(m.ALLOCATIONS, resource_name="memory", source="node")
+            self.metrics.add(m.ASSIGNMENTS, resource_name="memory", assignment_type="node_exclusive")
         if record is not None:
             record.memory[container.name] = memory.state.blocks(pod.uid, container.name) or ()
 
@@ -217,30 +218,36 @@ class Admitter:
         """Pod-level resources in pod scope. Plugin devices are not part of it: the kubelet gives them when the container
         is created."""
         hint = self.topology.affinity(pod.uid, pod.containers[0].name) if pod.containers else TopologyHint(None, False)
-        done = False
         if self.cpu:
             with _Step(self, record, "cpu", m.CPU_PINNING_ERRORS if pod.pod_cpus else None, source="pod"):
                 done = self.cpu.allocate_pod(pod, hint.mask)
+            if done:
+                self._count_parts("cpu", [container.cpus > 0 for container in pod.containers])
             if record is not None and done:
                 for container in pod.containers:
                     own = self.cpu.state.get(pod.uid, container.name) or 0
                     record.cpus.append(CPUSource(container.name, 0, own, 0, bubble=True))
         if self.memory:
             with _Step(self, record, "memory", m.MEMORY_PINNING_ERRORS if pod.pod_memory else None, source="pod"):
-                done = self.memory.allocate_pod(pod, hint) or done
+                done = self.memory.allocate_pod(pod, hint)
+            if done:
+                self._count_parts("memory", [container.eligible for container in pod.containers])
             if record is not None:
                 for container in pod.containers:
                     blocks = self.memory.state.blocks(pod.uid, container.name)
                     if blocks:
                         record.memory[container.name] = blocks
-        if done and self.pod_level_metrics:
-            self.metrics.add(m.ALLOCATIONS, source="node")
-            for container in pod.containers:
-                exclusive = container.cpus > 0 or (self.cpu is None and container.eligible)
-                if exclusive:
-                    self.metrics.add(m.ALLOCATIONS, source="pod")
-                kind = "pod_exclusive" if exclusive else "pod_shared"
-                self.metrics.add(m.ASSIGNMENTS, assignment_type=kind)
+
+    def _count_parts(self, resource: str, exclusive: list[bool]) -> None:
+        """Counts a bubble from the node, and what was cut from it for each container."""
+        if not self.pod_level_metrics:
+            return
+        self.metrics.add(m.ALLOCATIONS, resource_name=resource, source="node")
+        for own in exclusive:
+            if own:
+                self.metrics.add(m.ALLOCATIONS, resource_name=resource, source="pod")
+            kind = "pod_exclusive" if own else "pod_shared"
+            self.metrics.add(m.ASSIGNMENTS, resource_name=resource, assignment_type=kind)
 
 
 class _Step:
@@ -269,7 +276,7 @@ class _Step:
         if self.error_metric:
             self.admitter.metrics.add(self.error_metric)
             if self.admitter.pod_level_metrics:
-                self.admitter.metrics.add(m.ALLOCATION_ERRORS, source=self.source)
+                self.admitter.metrics.add(m.ALLOCATION_ERRORS, resource_name=self.provider, source=self.source)
         if self.record is not None:
             self.record.failed_provider = self.provider
 

@@ -49,13 +49,23 @@ METRICS: tuple[Metric, ...] = (
     Metric(TOPOLOGY_ERRORS, "counter", "Admission requests in which resources could not be aligned."),
     Metric(ALIGNED, "counter", "Containers whose resources are aligned.", ("boundary", "scope")),
     Metric(ALIGNED_FAILURES, "counter", "Containers whose resources could not be aligned.", ("boundary", "scope")),
-    Metric(ALLOCATIONS, "counter", "Exclusive resource allocations by the pool they were taken from.", ("source",)),
-    Metric(ALLOCATION_ERRORS, "counter", "Failed exclusive allocations by the pool they were meant from.", ("source",)),
+    Metric(
+        ALLOCATIONS,
+        "counter",
+        "Exclusive resource allocations by the pool they were taken from.",
+        ("resource_name", "source"),
+    ),
+    Metric(
+        ALLOCATION_ERRORS,
+        "counter",
+        "Failed exclusive allocations by the pool they were meant from.",
+        ("resource_name", "source"),
+    ),
     Metric(
         ASSIGNMENTS,
         "counter",
         "Containers by the type of resource assignment: node_exclusive, pod_exclusive, pod_shared.",
-        ("assignment_type",),
+        ("resource_name", "assignment_type"),
     ),
 )
 
