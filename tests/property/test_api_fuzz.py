@@ -98,10 +98,21 @@ def objects(name: str, depth: int) -> st.SearchStrategy[Object]:
     return build()
 
 
-PARAMETERS = (
-    "limit continue labelSelector fieldSelector resourceVersion resourceVersionMatch dryRun fieldValidation fieldManager "
-    "force gracePeriodSeconds propagationPolicy includeObject"
-).split()
+PARAMETERS = [
+    "limit",
+    "continue",
+    "labelSelector",
+    "fieldSelector",
+    "resourceVersion",
+    "resourceVersionMatch",
+    "dryRun",
+    "fieldValidation",
+    "fieldManager",
+    "force",
+    "gracePeriodSeconds",
+    "propagationPolicy",
+    "includeObject",
+]
 PARAMETER_VALUES = ["", "1", "0", "All", "Strict", "Exact", "a=b", "metadata.name=a", "true", "Foreground", "x,y", "é"]
 PATCHES = [
     "application/merge-patch+json",
