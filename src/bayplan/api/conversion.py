@@ -71,8 +71,8 @@ def _to_flat(obj: Object, kind: str) -> None:
             request.update(exactly)
         request.setdefault("deviceClassName", "")
     if kind == "ResourceSlice":
-        devices = (obj.get("spec") or {}).get("devices")
-        for index, device in enumerate(devices or ()):
+        devices: list[Any] = (obj.get("spec") or {}).get("devices") or []
+        for index, device in enumerate(devices):
             if isinstance(device, dict):
                 basic = dict(device)
                 name = basic.pop("name", "")

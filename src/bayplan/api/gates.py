@@ -34,8 +34,13 @@ class Gate:
     own: bool = False
 
 
-_STAGES: Final = {"alpha": (ALPHA, False, False), "beta": (BETA, True, False), "beta-off": (BETA, False, False), "ga": (GA, True, False),
-                  "locked": (GA, True, True)}  # fmt: skip
+_STAGES: Final = {
+    "alpha": (ALPHA, False, False),
+    "beta": (BETA, True, False),
+    "beta-off": (BETA, False, False),
+    "ga": (GA, True, False),
+    "locked": (GA, True, True),
+}
 
 # name -> (stage in 1.36, stage in 1.37, gates it needs)
 _HISTORY: Final[dict[str, tuple[str, str, tuple[str, ...]]]] = {

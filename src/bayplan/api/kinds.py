@@ -94,8 +94,14 @@ def _kinds() -> tuple[Kind, ...]:
         core("Binding", "bindings", verbs=CREATE_ONLY, virtual=True),
         core("ConfigMap", "configmaps", short_names=("cm",)),
         core("Event", "events", short_names=("ev",)),
-        core("Namespace", "namespaces", False, short_names=("ns",), subresources=("finalize", "status"),
-             verbs=tuple(v for v in ALL_VERBS if v != "deletecollection")),
+        core(
+            "Namespace",
+            "namespaces",
+            False,
+            short_names=("ns",),
+            subresources=("finalize", "status"),
+            verbs=tuple(v for v in ALL_VERBS if v != "deletecollection"),
+        ),
         core("Node", "nodes", False, short_names=("no",), subresources=("status",)),
         core(
             "Pod",
