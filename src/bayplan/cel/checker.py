@@ -9,8 +9,9 @@ expressions; stored ones, and so the scheduler, always get everything.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Final
+
+import msgspec
 
 from bayplan.cel.ast import Call, Comprehension, Const, Ident, ListExpr, MapExpr, Node, Select
 from bayplan.cel.library import Overload, functions
@@ -42,8 +43,7 @@ from bayplan.cel.types import (
 from bayplan.cel.values import TypeValue, Uint
 
 
-@dataclass(frozen=True, slots=True)
-class Features:
+class Features(msgspec.Struct, frozen=True):
     """What the environment offers."""
 
     list_type_attributes: bool = True

@@ -11,8 +11,9 @@ instead of counting as unbounded, and what has no length (types, Kubernetes' own
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from bayplan.cel.ast import Call, Comprehension, Const, Ident, ListExpr, MapExpr, Node, Select
 from bayplan.cel.device import MAX_DOMAIN, MAX_ID, MAX_NAMES, MAX_STRING, MAX_VALUES
@@ -21,8 +22,7 @@ from bayplan.cel.metering import LIST_COST, MAP_COST, REGEX_FACTOR, STRING_FACTO
 UNBOUNDED: Final = 2**64 - 1
 
 
-@dataclass(frozen=True, slots=True)
-class CostEstimate:
+class CostEstimate(msgspec.Struct, frozen=True, gc=False):
     """The least and the most an evaluation costs, in CEL's units; `max` is 2^64-1 where nothing bounds it."""
 
     min: int

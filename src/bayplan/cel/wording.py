@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final, Literal
+
+import msgspec
 
 from bayplan.cel.checker import STORED, Features
 from bayplan.cel.errors import CompileError
@@ -13,8 +14,7 @@ MAX_DERIVED_COST: Final = MAX_COST
 """The largest estimate of one derived attribute, and of all derived attributes of a claim together."""
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
+class Problem(msgspec.Struct, frozen=True):
     """Why an expression is refused: the reason of the cause, and its text behind the (quoted) value."""
 
     reason: Literal["FieldValueTooLong", "FieldValueInvalid", "FieldValueForbidden"]
