@@ -28,6 +28,7 @@ from bayplan.machine.topology import Machine
 from bayplan.managers.assignment import Admission
 from bayplan.managers.manager_state import ANNOTATION
 from bayplan.node import messages as m
+from bayplan.node.checkpoints import CheckpointError
 from bayplan.node.dra_manager import ClaimsNotReady, DRAManager
 from bayplan.node.fields import ignored_fields
 from bayplan.node.node_object import HostFacts, build_node, node_resources
@@ -228,7 +229,11 @@ class Agent:
 
     async def release(self, uid: str) -> None:
         """The pod's CPUs, memory and runs."""
-        await self.keeper.release(uid)
+        try:
+            await self.keeper.release(uid)
+        except CheckpointError as error:
+            # What is on disk names a pod that is gone; the next write, or the next start, puts that right.
+            log.error("pod %s: %s", uid, error)
         for run in self.runtime.runs():
             if run.pod_uid == uid:
                 try:

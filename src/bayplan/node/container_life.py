@@ -6,7 +6,7 @@ import enum
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from bayplan.api.core import Container, Pod, PodStatus
+from bayplan.api.core import Container, ContainerStateTerminated, Pod, PodStatus
 from bayplan.node import messages as m
 from bayplan.node.restart import Backoff, BackoffPolicy, is_sidecar
 from bayplan.node.times import parse_time
@@ -40,6 +40,9 @@ class ContainerLife:
     ended: m.Exited | None = None
     """How the last run ended; stays while the next one is waited for or runs."""
     ended_started_at: float = 0.0
+    previous: m.Exited | None = None
+    """How the run before that ended."""
+    previous_started_at: float = 0.0
     waiting_reason: str = ""
     waiting_message: str = ""
     stop_by: float | None = None
@@ -52,6 +55,13 @@ class ContainerLife:
     @property
     def alive(self) -> bool:
         return self.run in (Run.RUNNING, Run.STARTING)
+
+    def end(self, exited: m.Exited, started_at: float) -> None:
+        """A run that began at ``started_at`` is over."""
+        if self.ended is not None and self.ended.id != exited.id:
+            self.previous, self.previous_started_at = self.ended, self.ended_started_at
+        self.run, self.ended, self.ended_started_at = Run.ENDED, exited, started_at
+        self.pid = None
 
     @property
     def succeeded(self) -> bool:
@@ -74,29 +84,29 @@ def recall(lives: Mapping[str, ContainerLife], status: PodStatus) -> None:
     """After a restart of the agent: what the published status still knows."""
     for known in (*(status.init_container_statuses or ()), *(status.container_statuses or ())):
         life = lives.get(known.name)
-        if life is None:
+        state = known.state
+        if life is None or state is None:
             continue
         life.restart_count = known.restart_count or 0
-        state, last = known.state, known.last_state
-        terminated = (state.terminated if state else None) or (last.terminated if last else None)
-        if terminated is not None:
-            life.ended = m.Exited(
-                life.name,
-                strip_runtime(terminated.container_id),
-                terminated.exit_code or 0,
-                parse_time(terminated.finished_at) or 0.0,
-                terminated.signal or 0,
-                terminated.reason or "",
-                terminated.message or "",
-            )
-            life.ended_started_at = parse_time(terminated.started_at) or 0.0
-        if state is None:
-            continue
-        if state.terminated is not None or (state.waiting is not None and terminated is not None):
-            life.run = Run.ENDED  # over, or waiting for its next start
-        elif state.running is not None:
+        for terminated in (known.last_state.terminated if known.last_state else None, state.terminated):
+            if terminated is not None:
+                life.end(_exited(life.name, terminated), parse_time(terminated.started_at) or 0.0)
+        if state.running is not None:
+            life.run = Run.WAITING  # until the runtime knows it
             life.id = strip_runtime(known.container_id)
             life.started_at = parse_time(state.running.started_at) or 0.0
+
+
+def _exited(name: str, terminated: ContainerStateTerminated) -> m.Exited:
+    return m.Exited(
+        name,
+        strip_runtime(terminated.container_id),
+        terminated.exit_code or 0,
+        parse_time(terminated.finished_at) or 0.0,
+        terminated.signal or 0,
+        terminated.reason or "",
+        terminated.message or "",
+    )
 
 
 def adopt(lives: Mapping[str, ContainerLife], runs: Iterable[m.Adopted], now: float) -> None:
@@ -110,12 +120,10 @@ def adopt(lives: Mapping[str, ContainerLife], runs: Iterable[m.Adopted], now: fl
         if run.exit is None:
             life.run, life.pid = Run.RUNNING, run.pid
         else:
-            life.run, life.ended, life.ended_started_at = Run.ENDED, run.exit, run.started_at
+            life.end(run.exit, run.started_at)
     for life in lives.values():
         if life.run is Run.WAITING and life.id:
-            life.run = Run.ENDED
-            life.ended_started_at = life.started_at
-            life.ended = m.Exited(life.name, life.id, LOST_EXIT_CODE, now, 0, LOST_REASON, LOST_MESSAGE)
+            life.end(m.Exited(life.name, life.id, LOST_EXIT_CODE, now, 0, LOST_REASON, LOST_MESSAGE), life.started_at)
 
 
 def strip_runtime(container_id: str | None) -> str:

@@ -88,8 +88,10 @@ class Fleet:
         for member in self._members.values():
             if member.agent.runners:
                 member.sync.state_changed()
-        self._tasks.append(asyncio.create_task(self._heartbeats(), name="heartbeats"))
-        self._tasks.append(asyncio.create_task(self._follow(), name="cpu-reconcile"))
+        for work, name in ((self._heartbeats(), "heartbeats"), (self._follow(), "cpu-reconcile")):
+            task = asyncio.create_task(work, name=name)
+            task.add_done_callback(_tell_end)
+            self._tasks.append(task)
 
     async def _register_all(self) -> None:
         queue = iter(list(self._members.values()))
@@ -170,6 +172,12 @@ class Fleet:
         for member in self._members.values():
             await member.sync.stop()
             await member.agent.close()
+
+
+def _tell_end(task: asyncio.Task[None]) -> None:
+    """A loop that ends by itself is a defect; it must not be a silent one."""
+    if not task.cancelled() and (error := task.exception()) is not None:
+        log.critical("%s ended", task.get_name(), exc_info=error)
 
 
 def _node(pod: Pod) -> Iterable[str]:

@@ -190,9 +190,8 @@ class PodMachine:
         life = self.containers[event.container]
         self._emit("Warning", "Failed", f"Error: {event.message}")
         if event.ran:
-            life.ended = m.Exited(life.name, "", 128, now, 0, event.reason, event.message)
-            life.ended_started_at = now
-            life.run = Run.ENDED
+            id = f"{life.name}-{life.restart_count}"  # no run of the runtime, but one of the container
+            life.end(m.Exited(life.name, id, 128, now, 0, event.reason, event.message), now)
         else:
             life.run = Run.WAITING
             life.waiting_reason, life.waiting_message = event.reason, event.message
@@ -203,9 +202,7 @@ class PodMachine:
         life = self.containers.get(event.container)
         if life is None or not life.alive or (life.id and event.id and life.id != event.id):
             return
-        life.run = Run.ENDED
-        life.ended, life.ended_started_at = event, life.started_at
-        life.pid = None
+        life.end(event, life.started_at)
         life.stop_by = None
         life.backoff.refresh(event.at)
 

@@ -237,7 +237,10 @@ class PluginWatcher:
         unix_target(self._directory / "x")  # a path that is too long is better said now
         self._directory.mkdir(parents=True, exist_ok=True)
         while True:
-            await self.scan()
+            try:
+                await self.scan()
+            except OSError as error:
+                log.warning("%s: %s", self._directory, error)
             await asyncio.sleep(self._poll)
 
     async def scan(self) -> None:

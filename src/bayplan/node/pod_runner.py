@@ -16,6 +16,7 @@ from bayplan.client.api import STRATEGIC_PATCH
 from bayplan.client.errors import ApiError, ClientError
 from bayplan.dra.pod_claims import pod_claims
 from bayplan.node import messages as m
+from bayplan.node.checkpoints import CheckpointError
 from bayplan.node.container_spec import build_spec, find_container, run_id
 from bayplan.node.dra_manager import ClaimsNotReady
 from bayplan.node.environment import ContainerConfigError, Lookups, sources
@@ -33,8 +34,8 @@ log = logging.getLogger(__name__)
 FINALIZER = "bayplan.io/claims"
 """Holds a pod with claims whose spec grants no grace period: an API server removes such an object at once, and its claims
 would look free while containers still use the devices. It goes when the claims are given back."""
-_DELETE_RETRY = 0.5
-_DELETE_RETRY_LONGEST = 10.0
+_RETRY = 0.5
+_RETRY_LONGEST = 10.0
 
 
 class PodRunner:
@@ -127,7 +128,16 @@ class PodRunner:
         self._timer = asyncio.get_running_loop().call_later(delay, lambda: self.deliver(m.Woken()))
 
     async def _admit(self) -> None:
-        admission = await self._agent.admit(self.pod)
+        delay = _RETRY
+        while True:
+            try:
+                admission = await self._agent.admit(self.pod)
+            except CheckpointError as error:
+                self._agent.event(self.pod, "Warning", "FailedAdmission", str(error))
+                await asyncio.sleep(delay)
+                delay = min(delay * 2, _RETRY_LONGEST)
+            else:
+                break
         if admission.admitted:
             self.deliver(m.Admitted())
         else:
@@ -138,7 +148,7 @@ class PodRunner:
     ) -> None:
         try:
             await work
-        except ClaimsNotReady as error:
+        except (ClaimsNotReady, CheckpointError) as error:
             self.deliver(failed(str(error)))
         else:
             self.deliver(done)
@@ -165,7 +175,7 @@ class PodRunner:
 
     async def _let_go(self) -> None:
         """Take the finalizer away, as long as it takes."""
-        delay = _DELETE_RETRY
+        delay = _RETRY
         while self.pod.metadata is not None and FINALIZER in (self.pod.metadata.finalizers or ()):
             try:
                 await self._patch_finalizers({"$deleteFromPrimitiveList/finalizers": [FINALIZER]})
@@ -178,7 +188,7 @@ class PodRunner:
             else:
                 return
             await asyncio.sleep(delay)
-            delay = min(delay * 2, _DELETE_RETRY_LONGEST)
+            delay = min(delay * 2, _RETRY_LONGEST)
 
     # -- containers
 
@@ -272,13 +282,20 @@ class PodRunner:
         self.deliver(_exited(name, id, status))
 
     async def _stop(self, name: str, id: str, grace: float) -> None:
-        try:
-            await self._agent.runtime.stop(id, grace)
-        except UnknownRun:
-            gone = ExitStatus(exit_code=137, finished_at=self._agent.clock(), reason="ContainerStatusUnknown")
-            self.deliver(_exited(name, id, gone))
-        except RuntimeFailure as error:
-            self._agent.event(self.pod, "Warning", "FailedKillPod", f"container {name}: {error.message}")
+        delay = _RETRY
+        while True:
+            try:
+                await self._agent.runtime.stop(id, grace)
+            except UnknownRun:
+                gone = ExitStatus(exit_code=137, finished_at=self._agent.clock(), reason="ContainerStatusUnknown")
+                self.deliver(_exited(name, id, gone))
+                return
+            except RuntimeFailure as error:
+                self._agent.event(self.pod, "Warning", "FailedKillPod", f"container {name}: {error.message}")
+            else:
+                return
+            await asyncio.sleep(delay)
+            delay, grace = min(delay * 2, _RETRY_LONGEST), 0.0
 
     # -- the end
 
@@ -287,7 +304,7 @@ class PodRunner:
         assert metadata is not None
         await self._writer.flush()
         await self._let_go()
-        delay = _DELETE_RETRY
+        delay = _RETRY
         while True:
             try:
                 await self._agent.client.delete(
@@ -302,7 +319,7 @@ class PodRunner:
             else:
                 return
             await asyncio.sleep(delay)
-            delay = min(delay * 2, _DELETE_RETRY_LONGEST)
+            delay = min(delay * 2, _RETRY_LONGEST)
 
 
 def _exited(name: str, id: str, status: ExitStatus) -> m.Exited:

@@ -98,12 +98,12 @@ def container_status(life: ContainerLife, waiting: str, runtime: str) -> Contain
     resources = life.spec.resources
     running = life.run is Run.RUNNING
     ended = life.ended
-    terminated = ContainerState(terminated=_terminated(life, ended, runtime)) if ended is not None else None
+    last = _terminated(ended, life.ended_started_at, runtime)
     again = life.run is Run.ENDED and life.waiting_reason != ""
     if running:
         state = ContainerState(running=ContainerStateRunning(started_at=format_time(life.started_at)))
-    elif life.run is Run.ENDED and terminated is not None and not again:
-        state, terminated = terminated, None
+    elif life.run is Run.ENDED and last is not None and not again:
+        state, last = last, _terminated(life.previous, life.previous_started_at, runtime)
     else:
         reason = life.waiting_reason or waiting
         state = ContainerState(waiting=ContainerStateWaiting(reason=reason, message=life.waiting_message or None))
@@ -118,7 +118,7 @@ def container_status(life: ContainerLife, waiting: str, runtime: str) -> Contain
         ready=life.succeeded if life.kind == "init" else running,
         started=running,
         state=state,
-        last_state=terminated,
+        last_state=last,
         allocated_resources=dict(requests) if requests else None,
         resources=ResourceRequirements(requests=resources.requests, limits=resources.limits)
         if resources is not None
@@ -126,16 +126,19 @@ def container_status(life: ContainerLife, waiting: str, runtime: str) -> Contain
     )
 
 
-def _terminated(life: ContainerLife, ended: Exited, runtime: str) -> ContainerStateTerminated:
-    reason = ended.reason or ("Completed" if ended.exit_code == 0 else "Error")
-    return ContainerStateTerminated(
-        container_id=f"{runtime}://{ended.id}" if ended.id else None,
-        exit_code=ended.exit_code,
-        signal=ended.signal or None,
-        reason=reason,
-        message=ended.message or None,
-        started_at=format_time(life.ended_started_at) if life.ended_started_at else None,
-        finished_at=format_time(ended.at) if ended.at else None,
+def _terminated(ended: Exited | None, started_at: float, runtime: str) -> ContainerState | None:
+    if ended is None:
+        return None
+    return ContainerState(
+        terminated=ContainerStateTerminated(
+            container_id=f"{runtime}://{ended.id}" if ended.id else None,
+            exit_code=ended.exit_code,
+            signal=ended.signal or None,
+            reason=ended.reason or ("Completed" if ended.exit_code == 0 else "Error"),
+            message=ended.message or None,
+            started_at=format_time(started_at) if started_at else None,
+            finished_at=format_time(ended.at) if ended.at else None,
+        )
     )
 
 

@@ -24,7 +24,7 @@ from bayplan.machine.topology import Machine
 from bayplan.managers.assignment import Admission, ContainerAssignment
 from bayplan.managers.manager_state import encode_shape, encode_state
 from bayplan.managers.node_managers import NodeManagers
-from bayplan.node.checkpoints import read_text, write_text
+from bayplan.node.checkpoints import CheckpointError, read_text, write_text
 from bayplan.node.container_spec import container_resources
 from bayplan.node.runtime.contract import Resources, Runtime, RuntimeFailure, UnknownRun
 from bayplan.scheduling.requests import pod_requests
@@ -98,23 +98,37 @@ class ResourceKeeper:
             return {}
         ordered = sorted(pods, key=lambda p: ((p.metadata.creation_timestamp or "") if p.metadata else "", _uid(p)))
         async with self._lock:
-            answers = self.managers.readmit(ordered)
-            self._pods = {_uid(p): p for p, a in zip(ordered, answers, strict=True) if a.admitted}
+            answers = {answer.uid: answer for answer in self.managers.readmit(ordered)}
+            self._pods = {}
+            # Pods that an agent had accepted before count first; those bound since then need room beside them.
+            for pod in sorted(ordered, key=lambda p: p.status is None or not p.status.start_time):
+                uid = _uid(pod)
+                if answers[uid].admitted:
+                    accepted = pod.status is not None and bool(pod.status.start_time)
+                    answers[uid] = answers[uid] if accepted else self._with_room(pod, answers[uid])
+                if answers[uid].admitted:
+                    self._pods[uid] = pod
             await self._keep()
-        return {answer.uid: answer for answer in answers}
+        return answers
 
     async def admit(self, pod: Pod) -> Admission:
-        """Grant or refuse. When this returns, the grant is on disk."""
+        """Grant or refuse. When this returns, the grant is on disk.
+
+        Raises :class:`bayplan.node.checkpoints.CheckpointError` where it cannot be written; nothing is granted then.
+        """
         uid = _uid(pod)
         async with self._lock:
             answer = self.managers.admit(pod)
-            if answer.admitted and (refusal := self._lacks(pod)) is not None:
-                reason, message = refusal
-                self.managers.remove(uid)
-                answer = replace(answer, admitted=False, reason=reason, message=message)
+            if answer.admitted:
+                answer = self._with_room(pod, answer)
             if answer.admitted:
                 self._pods[uid] = pod
-            await self._keep()
+            try:
+                await self._keep()
+            except CheckpointError:
+                self._pods.pop(uid, None)
+                self.managers.remove(uid)
+                raise
         return answer
 
     async def release(self, uid: str) -> None:
@@ -126,6 +140,14 @@ class ResourceKeeper:
             if self._managers is not None:
                 self._managers.remove(uid)
                 await self._keep()
+
+    def _with_room(self, pod: Pod, answer: Admission) -> Admission:
+        """The answer, turned into a refusal where the node is too full."""
+        refusal = self._lacks(pod)
+        if refusal is None:
+            return answer
+        self.managers.remove(answer.uid)
+        return replace(answer, admitted=False, reason=refusal[0], message=refusal[1])
 
     def _lacks(self, pod: Pod) -> tuple[str, str] | None:
         """(reason, message) where the node is too full, as the kubelet says it."""

@@ -140,6 +140,20 @@ async def test_a_full_node_refuses_with_out_of_cpu(client: InProcessClient) -> N
         assert found.status.message == wanted
 
 
+async def test_a_pod_bound_while_the_agent_was_away_needs_room_beside_the_old_ones(
+    client: InProcessClient, tmp_path: Path
+) -> None:
+    async with node(client, tmp_path, cpuManagerPolicy="none"):
+        await client.create(pod("old", "60"))
+        await until(client, Pod, "old", running)
+    await client.create(pod("new", "5"))
+    async with node(client, tmp_path, cpuManagerPolicy="none"):
+        found = await until(client, Pod, "new", lambda p: p.status and p.status.phase == "Failed")
+        assert found.status is not None
+        assert found.status.reason == "OutOfcpu"
+        assert running(await client.get(Pod, "old", "default"))
+
+
 async def test_a_restarted_agent_changes_no_assignment(client: InProcessClient, tmp_path: Path) -> None:
     async with node(client, tmp_path):
         for name, cpus in (("a", "2"), ("b", "3"), ("c", "2")):
