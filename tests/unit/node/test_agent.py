@@ -163,7 +163,7 @@ async def test_a_restarted_agent_changes_no_assignment(client: InProcessClient, 
         await gone(client, Pod, "a")
 
         async def settled() -> bool:
-            return '"entries"' in (tmp_path / "n1" / "cpu_manager_state").read_text()
+            return len(json.loads((tmp_path / "n1" / "cpu_manager_state").read_text())["entries"]) == 2
 
         await eventually(settled)
     before = (tmp_path / "n1" / "cpu_manager_state").read_text()
