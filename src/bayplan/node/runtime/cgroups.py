@@ -75,7 +75,7 @@ class Cgroups:
                 try:
                     self._write(controller, directory, resources)
                 except OSError as error:
-                    problems.append(f"{error.filename or directory}: {error.strerror}")
+                    problems.append(f"{directory.name}: {error.strerror or error}")
         return problems
 
     def members(self, run: str) -> set[int]:
@@ -123,7 +123,10 @@ class Cgroups:
     def _write(self, controller: str, directory: Path, resources: Resources) -> None:
         settings = _v2_settings(resources) if self.unified else _v1_settings(resources)
         for file, value in settings[controller]:
-            (directory / file).write_text(value)
+            try:
+                (directory / file).write_text(value)
+            except OSError as error:
+                raise OSError(error.errno, f"{file} = {value}: {error.strerror}") from error
 
 
 def _v1_settings(resources: Resources) -> dict[str, list[tuple[str, str]]]:
