@@ -52,6 +52,8 @@ class Admitter:
     memory: StaticMemoryPolicy | None
     metrics: m.ManagerMetrics
     pod_level_metrics: bool = False
+    keep_settled: bool = False
+    """Whether a pod that already holds all it asks for is admitted again without asking the policy."""
 
     def admit(self, pod: PodView, record: AdmissionRecord | None) -> None:
         """Allocates for the pod; raises :class:`Rejected`, with what was allocated so far left in place."""
@@ -113,6 +115,47 @@ class Admitter:
                     )
         return notes
 
+    def _settled(self, pod: PodView, container: ContainerView | None) -> TopologyHint | None:
+        """The nodes that a container (None: the whole pod) already holds everything on; None when it does not."""
+        containers = pod.containers if container is None else [container]
+        nodes = 0
+        if container is None and pod.pod_level:
+            if self.cpu and pod.pod_cpus:
+                bubble = self.cpu.state.pods.get(pod.uid, 0)
+                if bubble.bit_count() != pod.pod_cpus:
+                    return None
+                nodes |= self.cpu.topology.nodes_of_cpus(bubble)
+            if self.memory and pod.pod_memory:
+                blocks = self.memory.state.pods.get(pod.uid)
+                if blocks is None or {b.type: b.size for b in blocks} != pod.pod_memory:
+                    return None
+                nodes |= sum(1 << n for n in {n for b in blocks for n in b.numa})
+            return TopologyHint(nodes, True) if nodes else None
+        for each in containers:
+            own = self._holds_all(pod, each)
+            if own is None:
+                return None
+            nodes |= own
+        return TopologyHint(nodes, True) if nodes else None
+
+    def _holds_all(self, pod: PodView, container: ContainerView) -> int | None:
+        """The nodes of all that the container holds (0: it needs nothing); None when anything is missing."""
+        nodes = 0
+        if self.cpu and container.cpus:
+            cpus = self.cpu.state.get(pod.uid, container.name) or 0
+            if cpus.bit_count() != container.cpus:
+                return None
+            nodes |= self.cpu.topology.nodes_of_cpus(cpus)
+        if self.memory and container.memory:
+            blocks = self.memory.state.blocks(pod.uid, container.name)
+            if blocks is None and not self.memory.finished(pod, container):
+                return None
+            nodes |= sum(1 << n for n in {n for b in blocks or () for n in b.numa})
+        held = self.device.held(pod.uid, container.name)
+        if any(len(held.get(r, ())) != n for r, n in container.devices.items() if r in self.device.devices):
+            return None
+        return nodes
+
     def _home(self, pod: PodView, container: ContainerView) -> int:
         """The NUMA nodes that the container's exclusive CPUs lie on, else those of its hint; 0 for any."""
         own = self.cpu.state.get(pod.uid, container.name) if self.cpu else None
@@ -134,6 +177,8 @@ class Admitter:
 
     def _align(self, pod: PodView, container: ContainerView | None, record: AdmissionRecord | None) -> TopologyHint:
         """The merged hint; raises :class:`Rejected` when the policy does not admit it."""
+        if self.keep_settled and (kept := self._settled(pod, container)) is not None:
+            return kept
         calls = dict(self._calls(pod, container))
         name = container.name if container else None
         if record is not None:

@@ -172,7 +172,8 @@ def _read_v1(body: Mapping[str, Any], container_ids: ContainerIDs | None) -> CPU
 
 
 def _fields(body: Mapping[str, Any]) -> tuple[str, str, dict[str, dict[str, str]]]:
-    entries = body.get("entries") or {}
+    entries = body.get("entries")
+    entries = {} if entries is None else entries
     if not isinstance(entries, dict) or not all(isinstance(own, dict) for own in entries.values()):
         raise CheckpointError(CORRUPTED)
     return str(body.get("policyName", "")), str(body.get("defaultCpuSet", "")), entries

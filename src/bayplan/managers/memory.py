@@ -45,7 +45,7 @@ class StaticMemoryPolicy:
 
     def container_hints(self, pod: PodView, container: ContainerView) -> Hints:
         """From which NUMA nodes the container's memory could come."""
-        if pod.qos != "Guaranteed" or not container.memory or self._done(pod, container):
+        if pod.qos != "Guaranteed" or not container.memory or self.finished(pod, container):
             return {}
         held = self.state.blocks(pod.uid, container.name)
         if held is not None:
@@ -126,7 +126,7 @@ class StaticMemoryPolicy:
             return False
         if not container.memory and not self._allocates_nothing(pod, container):
             return False
-        if self._done(pod, container):
+        if self.finished(pod, container):
             return False
         held = self.state.blocks(pod.uid, container.name)
         if held is not None:
@@ -144,7 +144,7 @@ class StaticMemoryPolicy:
         self._shrink_init_blocks(pod, container, blocks)
         return bool(blocks)
 
-    def _done(self, pod: PodView, container: ContainerView) -> bool:
+    def finished(self, pod: PodView, container: ContainerView) -> bool:
         """Whether this is a finished init container of a pod that is admitted again: it gave its blocks back when a later
         container was started. Known from the pod's status, or from a later container that has blocks already."""
         if container.kind != "init" or "finished-init-memory-allocated-again" in self.quirks:

@@ -141,7 +141,8 @@ class NodeManagers:
         check_node_allocatable(machine, reservation)
         metrics = ManagerMetrics()
         pod_level = gates.enabled("PodLevelResourceManagers")
-        admitter = Admitter(topology, device, cpu, memory, metrics, pod_level)
+        keep = "readmission-judged-again" not in active
+        admitter = Admitter(topology, device, cpu, memory, metrics, pod_level, keep)
         self = cls(config, gates, kubelet_version, active, reservation, cpu_topology, admitter, metrics)
         self.isolated_mask = machine.isolated_mask
         self._sources_ready = not (cpu_state.containers or memory_state.containers or device.allocated)
@@ -417,6 +418,7 @@ class NodeManagers:
             old.memory.copy() if old.memory else None,
             metrics,
             old.pod_level_metrics,
+            old.keep_settled,
         )
         twin = NodeManagers(
             self.config,

@@ -116,6 +116,12 @@ TABLE: tuple[Quirk, ...] = (
         reference="kubernetes#112228",
     ),
     Quirk(
+        "readmission-judged-again",
+        "refusal",
+        "a running pod passes the topology policy again when the kubelet restarts; what was given across NUMA nodes "
+        "(align-by-socket, or a shortage since gone) can then be refused",
+    ),
+    Quirk(
         "empty-default-refused",
         "refusal",
         "a node whose CPUs are all given exclusively (strict-cpu-reservation) does not start again: the state file's "
