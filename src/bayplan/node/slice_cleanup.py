@@ -4,6 +4,9 @@ At the start of the agent, and whenever a driver's connection is gone, the drive
 then its slices for this node are deleted. A driver that comes back publishes them again. Allocated claims are not
 touched: their allocation stands in the claim.
 
+Slices whose devices need no driver on the node (``skipNodeOperations`` covers both calls) stay: no driver will ever connect
+for them.
+
 Source: KEP-4381 (publishing node resources): slices go when the kubelet starts and when a driver unregisters. The delay
 keeps an upgrade or a restart from taking devices away for a moment.
 """
@@ -16,6 +19,7 @@ import logging
 from bayplan.api.resource import ResourceSlice
 from bayplan.client.api import Client
 from bayplan.client.errors import ApiError, ClientError
+from bayplan.dra.skip_operations import ALL, PREPARE, UNPREPARE
 from bayplan.node.plugins import DriverRegistry
 
 __all__ = ["SliceCleanup"]
@@ -71,7 +75,12 @@ class SliceCleanup:
         slices, _ = await self._client.list(ResourceSlice, field_selector=f"spec.nodeName={self._node}")
         for one in slices:
             name = one.spec.driver if one.spec is not None else ""
-            if self._drivers.connected(name) or (driver and name != driver) or one.metadata is None:
+            if (
+                self._drivers.connected(name)
+                or (driver and name != driver)
+                or one.metadata is None
+                or _needs_no_driver(one)
+            ):
                 continue
             try:
                 await self._client.delete(ResourceSlice, one.metadata.name or "", uid=one.metadata.uid)
@@ -80,3 +89,8 @@ class SliceCleanup:
                     raise
             else:
                 log.info("ResourceSlice %s removed: DRA driver %s is not on this node", one.metadata.name, name)
+
+
+def _needs_no_driver(one: ResourceSlice) -> bool:
+    skipped = set((one.spec.skip_node_operations if one.spec is not None else None) or ())
+    return ALL in skipped or {PREPARE, UNPREPARE} <= skipped

@@ -270,13 +270,14 @@ async def test_slices_of_drivers_that_do_not_come_back_are_removed(client: InPro
     }
     await client.create(make(ResourceSlice, "stale", None, spec=spec))
     await client.create(make(ResourceSlice, "other-node", None, spec={**spec, "nodeName": "n2"}))
+    await client.create(make(ResourceSlice, "no-driver-needed", None, spec={**spec, "skipNodeOperations": ["*"]}))
     settings = NodeSettings(
         node_name="n1", root_dir=tmp_path, machine=MACHINE, runtime="none", gates=GATES, slice_cleanup_seconds=0.05
     )
     async with running_node(client, settings):
         await gone(client, ResourceSlice, "stale", None)
         left, _ = await client.list(ResourceSlice)
-    assert [one.metadata.name for one in left if one.metadata] == ["other-node"]
+    assert [one.metadata.name for one in left if one.metadata] == ["no-driver-needed", "other-node"]
 
 
 async def test_two_agents_do_not_share_a_root_directory(client: InProcessClient, tmp_path: Path) -> None:
