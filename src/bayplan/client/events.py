@@ -121,7 +121,8 @@ class EventRecorder:
         tasks, self._tasks = self._tasks, []
         if tasks:
             try:
-                await asyncio.wait_for(self.flush(), 1.0)
+                async with asyncio.timeout(1.0):
+                    await self.flush()
             except TimeoutError:
                 log.info("%d events were not written", sum(q.qsize() for q in self._queues))
             for task in tasks:

@@ -95,8 +95,9 @@ class LeaderElector:
             await asyncio.sleep(self._retry_period)
             started = self._clock()
             try:
-                if await asyncio.wait_for(self.try_acquire_or_renew(), self._renew_deadline):
-                    renewed = started
+                async with asyncio.timeout(self._renew_deadline):
+                    if await self.try_acquire_or_renew():
+                        renewed = started
             except TimeoutError:
                 log.warning("renewing lease %s/%s takes too long", self._namespace, self._name)
         self.is_leader = False

@@ -297,8 +297,10 @@ class Scheduler:
             return
         due = self.queue.next_due()
         timeout = None if due is None else max(0.0, due - self._clock())
+        # Not wait_for: it forgets a cancellation that comes together with the event (Python 3.11).
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._wake.wait(), timeout)
+            async with asyncio.timeout(timeout):
+                await self._wake.wait()
 
     def _schedule(self, entry: Entry[str]) -> None:
         """Decide one entry and start carrying it out."""
