@@ -5,11 +5,11 @@ Made again at every start where it is missing; what an administrator changed is 
 
 from __future__ import annotations
 
-import uuid
 from typing import Any
 
 from bayplan.api.kinds import Kind, by_kind
 from bayplan.apiserver.encoding import value_bytes
+from bayplan.apiserver.identity import new_uid
 from bayplan.storage.contract import Exists, Store
 
 __all__ = ["SYSTEM_NAMESPACES", "bootstrap", "ensure_service_account"]
@@ -179,7 +179,7 @@ async def _ensure(
     metadata: Object = {"name": name}
     if namespace:
         metadata["namespace"] = namespace
-    metadata |= {"uid": str(uuid.uuid4()), "creationTimestamp": now}
+    metadata |= {"uid": new_uid(), "creationTimestamp": now}
     if labels:
         metadata["labels"] = labels
     obj = {"kind": kind.kind, "apiVersion": kind.group_version, "metadata": metadata, **content}

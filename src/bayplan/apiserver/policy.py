@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any
 
 from bayplan import admission
@@ -31,7 +32,12 @@ def utc_now() -> datetime:
 
 
 def rfc3339(moment: datetime) -> str:
-    """A moment in whole seconds, as metadata has it."""
+    """A moment (in UTC) in whole seconds, as metadata has it."""
+    return _second(moment.replace(microsecond=0))
+
+
+@lru_cache(maxsize=8)
+def _second(moment: datetime) -> str:
     return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 

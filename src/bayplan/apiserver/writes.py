@@ -7,8 +7,6 @@ update is made again from the newer state. Nothing is stored when nothing change
 
 from __future__ import annotations
 
-import secrets
-import uuid
 from collections.abc import Callable
 from typing import Any
 
@@ -29,6 +27,7 @@ from bayplan.apiserver.errors import (
     not_found,
 )
 from bayplan.apiserver.hints import hint
+from bayplan.apiserver.identity import new_name, new_uid
 from bayplan.apiserver.managed import expand_managed_fields, track_update
 from bayplan.apiserver.noderestriction import restrict_node
 from bayplan.apiserver.policy import Policy
@@ -40,9 +39,6 @@ __all__ = ["Writer"]
 
 Object = dict[str, Any]
 
-NAME_SUFFIX = 5
-NAME_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
-MAX_GENERATED_BASE = 58
 GENERATE_ATTEMPTS = 8
 RETRIES = 100
 """An unconditional update that loses so many races in a row gives up with a conflict."""
@@ -79,8 +75,8 @@ class Writer:
             if generate:
                 obj = msgspec.json.decode(original)
                 metadata = obj["metadata"]
-                metadata["name"] = _generated(metadata["generateName"])
-            metadata["uid"] = str(uuid.UUID(bytes=secrets.token_bytes(16), version=4))
+                metadata["name"] = new_name(metadata["generateName"])
+            metadata["uid"] = new_uid()
             metadata["creationTimestamp"] = self.policy.now()
             metadata.pop("managedFields", None)
             obj = self.policy.admit(call, "create", obj, None)
@@ -164,7 +160,8 @@ class Writer:
                 )
             metadata["namespace"] = target.namespace
         obj = convert(obj, kind, call.resource.storage)
-        pristine = _encode(obj)
+        # Without a revision in it the update may have to be made again; admission uses the object up.
+        pristine = b"" if metadata.get("resourceVersion") else _encode(obj)
         first = True
 
         def replacement(current: Object) -> Object:
@@ -273,11 +270,6 @@ _OPERATIONS: dict[str, Operation] = {
 def operation_of(call: Call) -> Operation:
     """The admission operation of an update, by subresource."""
     return _OPERATIONS.get(call.target.subresource, "update")
-
-
-def _generated(base: str) -> str:
-    suffix = "".join(secrets.choice(NAME_ALPHABET) for _ in range(NAME_SUFFIX))
-    return base[:MAX_GENERATED_BASE] + suffix
 
 
 def _copy(record: Record) -> Object:
