@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from bayplan.machine.summary import summary
+from bayplan.machine.summary import machine_from_summary, summary
 from bayplan.machine.sysfs import read_machine
 from bayplan.node.sysfs import load_machine, read_archive, read_directory, read_live_tree
 from tests.shared import shared, shared_files
@@ -41,8 +41,10 @@ def test_reads_to_the_expected_values(name: str) -> None:
     expected = json.loads(shared(f"machines/{name}.expected.json").read_text())
     expected = {key: value for key, value in expected.items() if key not in ABOUT_THE_RECORDING}
     expected.get("fallback", {}).pop("why", None)
-    got = json.loads(json.dumps(summary(load_machine(shared(f"machines/{name}.tar.xz")))))
+    machine = load_machine(shared(f"machines/{name}.tar.xz"))
+    got = json.loads(json.dumps(summary(machine)))
     assert list(differences(expected, got))[:20] == []
+    assert summary(machine_from_summary(got)) == got
 
 
 SMALL = [name for name in NAMES if name == "none" or shared(f"machines/{name}.tar.xz").stat().st_size < 13_000]

@@ -3,6 +3,7 @@ once per set."""
 
 from __future__ import annotations
 
+import json
 import tempfile
 from collections.abc import Callable
 from dataclasses import replace
@@ -12,11 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bayplan.api.cpuset import bits, format_mask
+from bayplan.machine.describe import describe
 from bayplan.machine.kubelet_view import CORE_BY_CORE_ID, kubelet_view, restricted
 from bayplan.machine.layout import Core, Node, build
 from bayplan.machine.masks import parse_list, parse_map
 from bayplan.machine.render import render
 from bayplan.machine.stowage import Holder, Stowage
+from bayplan.machine.summary import summary
 from bayplan.machine.svg import render_svg
 from bayplan.machine.sysfs import read_machine
 from bayplan.machine.topology import Machine, PCIDevice
@@ -153,6 +156,11 @@ def write_tree(directory: Path, files: dict[str, str]) -> None:
             target.symlink_to(text)
         else:
             target.write_text(text)
+
+
+@given(machines())
+def test_the_json_form_says_everything(machine: Machine) -> None:
+    assert describe(json.dumps(summary(machine))) == machine
 
 
 @given(machines(), st.sampled_from([as_lists, as_maps]))

@@ -15,12 +15,14 @@ Two forms, one meaning:
       hugepagesPerNuma: {2Mi: 1024}
       devices: [{type: gpu, count: 8}, {type: nic, count: 2, numa: 0}]
 
-Output of ``numactl -H`` and ``lscpu -e`` is understood too (:mod:`bayplan.machine.listings`). Field names may also be
+Output of ``numactl -H`` and ``lscpu -e`` (:mod:`bayplan.machine.listings`), of ``bayplan topology -o json`` and the machines of
+scenarios (:mod:`bayplan.machine.scenario`) are understood too. Field names may also be
 written with underscores. Unknown fields are errors that name the nearest known one.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -32,6 +34,8 @@ from bayplan.machine.description_fields import Fields
 from bayplan.machine.devices import Placer
 from bayplan.machine.layout import Core, DescriptionError, Node, build
 from bayplan.machine.listings import is_listing, machine_from_listing
+from bayplan.machine.scenario import machine_from_scenario
+from bayplan.machine.summary import machine_from_summary
 from bayplan.machine.topology import Machine
 
 __all__ = ["DescriptionError", "describe", "machine_from_mapping", "machine_from_short"]
@@ -61,7 +65,7 @@ _MAX_NODES = 1 << 10
 
 
 def describe(text: str, *, name: str = "") -> Machine:
-    """The machine that a text describes: short form, YAML or JSON mapping, ``numactl -H`` or ``lscpu -e`` output.
+    """The machine that a text describes: short form, YAML or JSON, ``numactl -H`` or ``lscpu -e`` output.
 
     Raises:
         DescriptionError: naming the field and what would be right.
@@ -71,7 +75,7 @@ def describe(text: str, *, name: str = "") -> Machine:
     if is_listing(text):
         return machine_from_listing(text, name=name)
     try:
-        data = yaml.safe_load(text)
+        data = _decoded(text)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f" at line {mark.line + 1}" if mark is not None else ""
@@ -82,7 +86,21 @@ def describe(text: str, *, name: str = "") -> Machine:
             f"{shown!r} describes no machine: write counts like 2s8n128c2t512Gi "
             "(sockets, NUMA nodes, CPUs, threads a core, memory), or YAML with sockets, numaPerSocket, coresPerNuma"
         )
+    if "onlineCpus" in data:
+        return machine_from_summary(data)
+    if "cpus" in data:
+        return machine_from_scenario(data)
     return machine_from_mapping(data, name=name)
+
+
+def _decoded(text: str) -> Any:
+    """JSON if it is that (a hundred times faster for a large machine), else YAML."""
+    if text.lstrip().startswith("{"):
+        try:
+            return json.loads(text)
+        except ValueError:
+            pass  # YAML has braces too
+    return yaml.safe_load(text)
 
 
 def machine_from_short(text: str, *, name: str = "") -> Machine:

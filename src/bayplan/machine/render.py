@@ -216,9 +216,12 @@ class _Painter:
             entries.append((RESERVED, "reserved", text))
         entries.append((SHARED, "shared", f"{counted(shared.bit_count(), 'CPU')}: {format_mask(shared) or 'none'}"))
         yield ""
+        loose = shared & self.machine.isolated_mask
         width = min(max(len(name) for _, name, _ in entries), 48)
         for shown, name, text in entries:
             yield f" {shown}  {name:<{width}}  {text}"
+        if loose:
+            yield f"warning: the shared pool has isolated CPUs ({format_mask(loose)}): the kernel does not spread threads over them"
 
     def paint(self, text: str, code: str) -> str:
         return f"\x1b[{code}m{text}\x1b[0m" if self.color else text

@@ -108,6 +108,15 @@ def test_oddities_have_their_place() -> None:
     assert "a kernel without NUMA" in render(bare)
 
 
+def test_isolated_cpus_in_the_shared_pool_are_pointed_out() -> None:
+    """Case 15: isolcpus=1-7, CPU 0 reserved, one pod on CPU 1; the shared pool holds 0 and 2-7."""
+    machine = describe("coresPerNuma: 8\nisolatedCpus: 1-7")
+    pinned = Holder(name="default/pinned/main", cpus_mask=2)
+    text = render(machine, Stowage(holders=(pinned,), reserved_mask=1, shared_mask=parse("0,2-7")))
+    assert "warning: the shared pool has isolated CPUs (2-7)" in text
+    assert "warning" not in render(machine, Stowage(holders=(pinned,), reserved_mask=1, shared_mask=1))
+
+
 def test_sizes() -> None:
     assert [size_text(size) for size in (0, 1023, 1536, 512 << 30, int(62.75 * (1 << 30)), 3 << 40)] == [
         *("0 B", "1023 B", "1.5 KiB", "512 GiB", "62.8 GiB", "3 TiB"),
