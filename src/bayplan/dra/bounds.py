@@ -137,7 +137,7 @@ def _together(guard: Guard, fit: list[int]) -> Shortage | None:
             slots.append(source)
             seen = [0]
             if not _augment(len(slots) - 1, slots, fit, guard.search.multi, holder, seen):
-                involved = list(dict.fromkeys([source, *(slots[holder[p]] for p in _bits(seen[0]))]))
+                involved = sorted({source, *(slots[holder[p]] for p in _bits(seen[0]))}, key=lambda s: s.place)
                 union = 0
                 for s in involved:
                     union |= fit[s.place]
