@@ -13,11 +13,12 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from bayplan.node.runtime.contract import ContainerSpec, ExitStatus, Resources, Run, RuntimeFailure, UnknownRun
+from bayplan.node.runtime.records import merged_resources
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,10 +116,7 @@ class NoneRuntime:
         run = self._get(run_id)
         if run.exit is not None:
             return run.resources
-        given = {item.name: getattr(resources, item.name) for item in fields(Resources)}
-        if resources.cpu_quota_us is None:
-            del given["cpu_period_us"]
-        merged = replace(run.resources, **{name: value for name, value in given.items() if value not in (None, 0)})
+        merged = merged_resources(run.resources, resources)
         self._runs[run_id] = replace(run, resources=merged)
         self.journal.append(Recorded("update", run_id, merged))
         self._save()

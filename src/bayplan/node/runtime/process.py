@@ -15,15 +15,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
-import json
 import os
 import re
 import shutil
 import signal
 import time
 import zlib
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +39,15 @@ from bayplan.node.runtime.contract import (
 )
 from bayplan.node.runtime.launcher import Launcher, LauncherGone
 from bayplan.node.runtime.processes import AffinityError, descendants, is_same, set_affinity, signal_process
+from bayplan.node.runtime.records import (
+    boot_id,
+    exit_of,
+    is_locked,
+    merged_resources,
+    read_record,
+    resources_of,
+    run_of,
+)
 
 _RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}\Z")
 _KILL_SECONDS = 2.0
@@ -77,7 +84,7 @@ class ProcessRuntime:
         self._launcher = Launcher()
         self._tracked: dict[str, _Tracked] = {}
         self._starting: dict[str, asyncio.Task[Run]] = {}
-        self._boot_id = _boot_id()
+        self._boot_id = boot_id()
 
     @property
     def controllers(self) -> tuple[str, ...]:
@@ -97,22 +104,22 @@ class ProcessRuntime:
         return self.runs()
 
     async def _recover_run(self, directory: Path) -> None:
-        spec = _read(directory / "spec.json")
-        alive = _is_locked(directory / "lock")
+        spec = read_record(directory / "spec.json")
+        alive = is_locked(directory / "lock")
         deadline = time.monotonic() + _APPEAR_SECONDS
         while alive and not (directory / "run.json").exists() and time.monotonic() < deadline:
             await asyncio.sleep(0.01)  # its shim is about to write it
-            alive = _is_locked(directory / "lock")
-        known, ended = _read(directory / "run.json"), _read(directory / "exit.json")
+            alive = is_locked(directory / "lock")
+        known, ended = read_record(directory / "run.json"), read_record(directory / "exit.json")
         if spec is None or (known is None and ended is None):
             shutil.rmtree(directory, ignore_errors=True)
             return
         known = known or {}
-        resources = _read(directory / "resources.json") or spec["resources"]
-        run = _run_of(spec, known, _resources_of(resources))
+        resources = read_record(directory / "resources.json") or spec["resources"]
+        run = run_of(spec, known, resources_of(resources))
         tracked = self._track(run, directory, known)
         if ended is not None:
-            tracked.done.set_result(_exit_of(ended))
+            tracked.done.set_result(exit_of(ended))
         elif known.get("bootId") != self._boot_id:
             self._finish_unknown(tracked, "the machine was restarted")
         else:
@@ -151,7 +158,7 @@ class ProcessRuntime:
             await asyncio.to_thread(self._cgroups.remove, spec.id)
             reason = str(known.get("reason"))
             raise RuntimeFailure(reason, str(known.get("message")), ran=reason == "RunContainerError")
-        tracked = self._track(_run_of(request, known, spec.resources), directory, known)
+        tracked = self._track(run_of(request, known, spec.resources), directory, known)
         self._watch_shim(tracked)
         return tracked.run
 
@@ -218,9 +225,9 @@ class ProcessRuntime:
         self._unwatch(tracked)
         if tracked.done.done():
             return
-        ended = _read(tracked.directory / "exit.json")
+        ended = read_record(tracked.directory / "exit.json")
         if ended is not None:
-            tracked.done.set_result(_exit_of(ended))
+            tracked.done.set_result(exit_of(ended))
         elif tracked.run.pid is not None and is_same(tracked.run.pid, tracked.run.start_ticks):
             self._watch(tracked, tracked.run.pid, tracked.run.start_ticks)
         else:
@@ -311,7 +318,7 @@ class ProcessRuntime:
             except AffinityError as error:
                 if not tracked.done.done():
                     raise RuntimeFailure("UpdateContainerError", f"CPU affinity: {error}") from error
-        merged = _merged(tracked.run.resources, resources)
+        merged = merged_resources(tracked.run.resources, resources)
         tracked.run = replace(tracked.run, resources=merged)
         with contextlib.suppress(OSError):
             shim.write_json(str(tracked.directory / "resources.json"), asdict(merged))
@@ -352,79 +359,3 @@ class ProcessRuntime:
 
     def _status(self, tracked: _Tracked) -> Run:
         return replace(tracked.run, exit=tracked.done.result()) if tracked.done.done() else tracked.run
-
-
-def _boot_id() -> str:
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return ""
-
-
-def _read(path: Path) -> dict[str, Any] | None:
-    """A record; None when it is missing or no JSON (it is written in one go, so that is damage from outside)."""
-    try:
-        data = json.loads(path.read_bytes())
-    except (OSError, ValueError):
-        return None
-    return data if isinstance(data, dict) else None
-
-
-def _is_locked(path: Path) -> bool:
-    """Whether a living shim holds the run."""
-    try:
-        file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:
-        return True
-    finally:
-        os.close(file)
-    return False
-
-
-def _run_of(spec: dict[str, Any], known: dict[str, Any], resources: Resources) -> Run:
-    return Run(
-        id=spec["id"],
-        pod_uid=spec["podUid"],
-        pod_name=spec["podName"],
-        pod_namespace=spec["podNamespace"],
-        name=spec["name"],
-        restart_count=spec["restartCount"],
-        pid=known.get("pid"),
-        start_ticks=known.get("startTicks"),
-        started_at=known.get("startedAt", 0.0),
-        resources=resources,
-        log_path=spec["logPath"],
-        notes=tuple(known.get("notes", ())),
-    )
-
-
-def _exit_of(data: dict[str, Any]) -> ExitStatus:
-    return ExitStatus(
-        exit_code=data["exitCode"],
-        signal=data["signal"],
-        finished_at=data["finishedAt"],
-        reason=data["reason"],
-        message=data.get("message", ""),
-    )
-
-
-def _resources_of(data: dict[str, Any]) -> Resources:
-    known = {item.name for item in fields(Resources)}
-    return Resources(**{key: value for key, value in data.items() if key in known})
-
-
-def _merged(old: Resources, new: Resources) -> Resources:
-    """``new`` where it says something, else ``old``."""
-    return replace(
-        old,
-        **{
-            item.name: getattr(new, item.name)
-            for item in fields(Resources)
-            if getattr(new, item.name) not in (None, 0)
-            and (item.name != "cpu_period_us" or new.cpu_quota_us is not None)
-        },
-    )
