@@ -6,7 +6,6 @@ TLS. Everything runs in one event loop.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -47,7 +46,7 @@ from bayplan.apiserver.subresources import CREATED_BY_POST, Subresources
 from bayplan.apiserver.tokens import TokenSigner
 from bayplan.apiserver.watches import watch
 from bayplan.apiserver.writes import Writer
-from bayplan.storage.contract import Store, Unavailable
+from bayplan.storage.contract import Store, Unavailable, Watch
 
 __all__ = ["KUBERNETES_VERSION", "MAX_BODY", "APIServer"]
 
@@ -87,7 +86,8 @@ class APIServer:
         self.authorizer = authorizer or Authorizer(store)
         self.metrics = Metrics()
         self.audit = audit
-        self.stopping = asyncio.Event()
+        self.stopping = False
+        self._open_feeds: set[Watch] = set()
         self.ready = False
         self._clock = clock
         self._router = Router(self.served)
@@ -112,7 +112,9 @@ class APIServer:
     async def stop(self) -> None:
         """End watches and refuse new ones; requests in progress finish. The store stays the caller's."""
         self.ready = False
-        self.stopping.set()
+        self.stopping = True
+        for feed in list(self._open_feeds):
+            feed.close()
 
     # -- the entry point ----------------------------------------------------------------------------------------
 
@@ -244,9 +246,9 @@ class APIServer:
         return self._reviews.create(call, self._writer.decode(call))
 
     async def _watch(self, call: Call) -> Response:
-        if self.stopping.is_set():
+        if self.stopping:
             raise service_unavailable("the server is shutting down")
-        response = await watch(self.store, self._frames, call, self.stopping)
+        response = await watch(self.store, self._frames, call, self._open_feeds)
         assert response.stream is not None
         kind = call.resource.kind
         response.stream = self._counted(response.stream, (kind.group, kind.plural))
@@ -317,7 +319,7 @@ class APIServer:
     def _health(self, root: str, path: str, verbose: bool) -> Response:
         checks = {"ping": True, "storage": True}
         if root == "/readyz":
-            checks |= {"bootstrap": self.ready, "shutdown": not self.stopping.is_set()}
+            checks |= {"bootstrap": self.ready, "shutdown": not self.stopping}
         wanted = path.removeprefix(root).strip("/")
         if wanted:
             if wanted not in checks:

@@ -34,8 +34,11 @@ TYPES = {"create": b"ADDED", "update": b"MODIFIED", "delete": b"DELETED"}
 _encode = msgspec.json.Encoder().encode
 
 
-async def watch(store: Store, frames: FrameCache, call: Call, stopping: asyncio.Event) -> Response:
-    """The response of a watch request; errors that are known now are raised, later ones end the stream."""
+async def watch(store: Store, frames: FrameCache, call: Call, open_feeds: set[Watch]) -> Response:
+    """The response of a watch request; errors that are known now are raised, later ones end the stream.
+
+    `open_feeds` holds the feed while the watch is open: closing it ends the watch.
+    """
     options = list_options(call)
     initial, bookmark_after = _initial(call, options.revision, options.match)
     revision = int(options.revision or 0)
@@ -59,7 +62,7 @@ async def watch(store: Store, frames: FrameCache, call: Call, stopping: asyncio.
         gone = expired(f"too old resource version: {revision} ({oldest})")
         return Response(200, content_type=JSON, stream=_one(_encode(gone_watch_event(gone)) + b"\n"))
     seconds = call.integer("timeoutSeconds") or random.uniform(DEFAULT_TIMEOUT, 2 * DEFAULT_TIMEOUT)
-    stream = _Stream(call, feed, frames, chosen, table_wanted(call.accept), seconds, stopping)
+    stream = _Stream(call, feed, frames, chosen, table_wanted(call.accept), seconds, open_feeds)
     return Response(200, content_type=JSON, stream=stream.run(records, bookmark_after, revision))
 
 
@@ -96,7 +99,7 @@ class _Stream:
         chosen: Selection | None,
         columns: ColumnsWanted | None,
         seconds: float,
-        stopping: asyncio.Event,
+        open_feeds: set[Watch],
     ) -> None:
         self.resource = call.resource
         self.feed = feed
@@ -105,12 +108,13 @@ class _Stream:
         self.columns = columns
         self.bookmarks = call.flag("allowWatchBookmarks")
         self.seconds = seconds
-        self.stopping = stopping
+        self.open_feeds = open_feeds
         self.first_table = True
 
     async def run(self, records: list[Record], bookmark_after: bool, revision: int) -> AsyncIterator[bytes]:
         loop = asyncio.get_running_loop()
         end = loop.time() + self.seconds
+        self.open_feeds.add(self.feed)
         try:
             for chunk in _chunks(self._added(record) for record in records):
                 yield chunk
@@ -118,7 +122,7 @@ class _Stream:
                 yield self._bookmark(revision, INITIAL_EVENTS_END)
             del records
             bookmarked = revision
-            while not self.stopping.is_set():
+            while True:
                 wait = end - loop.time()
                 if wait <= 0:
                     return
@@ -139,6 +143,7 @@ class _Stream:
         except Compacted as error:
             yield _encode(gone_watch_event(expired(f"too old resource version: {error}"))) + b"\n"
         finally:
+            self.open_feeds.discard(self.feed)
             self.feed.close()
 
     def _frame(self, event: Event) -> bytes | None:
