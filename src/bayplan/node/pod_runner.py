@@ -7,14 +7,17 @@ a time, so it needs no lock. A pod at rest has one waiting task per running cont
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from collections.abc import Awaitable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any
 
 from bayplan.api.core import ConfigMap, Pod, Secret
+from bayplan.api.cpuset import format_mask
 from bayplan.client.api import STRATEGIC_PATCH
 from bayplan.client.errors import ApiError, ClientError
 from bayplan.dra.pod_claims import pod_claims
+from bayplan.managers.assignment import ContainerAssignment
 from bayplan.node import messages as m
 from bayplan.node.checkpoints import CheckpointError
 from bayplan.node.container_spec import build_spec, find_container, run_id
@@ -28,9 +31,11 @@ from bayplan.wire.cdi import CDIError, ContainerEdits
 if TYPE_CHECKING:
     from bayplan.node.agent import Agent
 
-__all__ = ["FINALIZER", "PodRunner"]
+__all__ = ["ASSIGNMENTS", "FINALIZER", "PodRunner", "assignment_note"]
 
 log = logging.getLogger(__name__)
+ASSIGNMENTS = "bayplan.io/assignments"
+"""Annotation of a pod: by container the CPUs and NUMA nodes that are its own, as JSON. Absent where nothing is."""
 FINALIZER = "bayplan.io/claims"
 """Holds a pod with claims whose spec grants no grace period: an API server removes such an object at once, and its claims
 would look free while containers still use the devices. It goes when the claims are given back."""
@@ -139,6 +144,8 @@ class PodRunner:
             else:
                 break
         if admission.admitted:
+            note = assignment_note(admission.containers)
+            self._writer.note({ASSIGNMENTS: note} if note else {})
             self.deliver(m.Admitted())
         else:
             self.deliver(m.Rejected(admission.reason, admission.message))
@@ -329,3 +336,17 @@ def _exited(name: str, id: str, status: ExitStatus) -> m.Exited:
 def _adopted(run: Run) -> m.Adopted:
     ended = _exited(run.name, run.id, run.exit) if run.exit is not None else None
     return m.Adopted(run.name, run.id, run.pid, run.started_at, run.restart_count, ended)
+
+
+def assignment_note(containers: Sequence[ContainerAssignment]) -> str:
+    """What the containers hold for themselves; "" where nobody holds anything."""
+    held: dict[str, dict[str, str]] = {}
+    for one in containers:
+        parts = {}
+        if one.cpu_assigned:
+            parts["cpus"] = format_mask(one.cpus_mask)
+        if one.mems:
+            parts["mems"] = ",".join(map(str, one.mems))
+        if parts:
+            held[one.name] = parts
+    return json.dumps(held, separators=(",", ":")) if held else ""

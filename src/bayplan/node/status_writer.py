@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -54,6 +55,8 @@ class StatusWriter:
         self._name = pod.metadata.name or ""
         self._uid = pod.metadata.uid or ""
         self._known = pod.status
+        self._annotations = dict(pod.metadata.annotations or {})
+        self._notes: dict[str, str] = {}
         self._wanted: PodStatus | None = None
         self._task: asyncio.Task[None] | None = None
         self._changed = asyncio.Event()
@@ -64,6 +67,10 @@ class StatusWriter:
         self._changed.set()
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._run(), name=f"status-{self._namespace}/{self._name}")
+
+    def note(self, annotations: Mapping[str, str]) -> None:
+        """Annotations to go out with the next status, where the pod does not have them yet."""
+        self._notes = {name: text for name, text in annotations.items() if self._annotations.get(name) != text}
 
     async def flush(self) -> None:
         """Returns when nothing is left to write."""
@@ -103,9 +110,13 @@ class StatusWriter:
         return _FIRST_DELAY
 
     async def _write(self, status: PodStatus) -> None:
-        patch = status_patch(self._known, status)
-        if not patch:
+        patch, notes = status_patch(self._known, status), self._notes
+        if not patch and not notes:
             return
-        body = {"metadata": {"uid": self._uid}, "status": patch}
+        metadata = {"uid": self._uid, **({"annotations": notes} if notes else {})}
+        body = {"metadata": metadata, "status": patch}
         pod = await self._client.patch(Pod, self._name, self._namespace, body, STRATEGIC_PATCH, "status")
         self._known = pod.status
+        self._annotations |= notes
+        if self._notes is notes:
+            self._notes = {}

@@ -92,6 +92,7 @@ async def test_exclusive_cpus_are_in_the_state_before_the_pod_runs(client: InPro
         text = json.loads((tmp_path / "n1" / "cpu_manager_state").read_text())
         assert found.metadata is not None
         assert text["entries"] == {found.metadata.uid: {"c": "1,33"}}  # the first whole core beside the reserved CPU 0
+        assert (found.metadata.annotations or {})["bayplan.io/assignments"] == '{"c":{"cpus":"1,33"}}'
         assert found.status is not None
         assert found.status.qos_class == "Guaranteed"
 
