@@ -16,11 +16,14 @@ for proofs on small machines.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import combinations
 
 from bayplan.api.cpuset import bits
+
+Distances = Mapping[int, Mapping[int, int]]
+"""NUMA node -> NUMA node -> distance."""
 
 LISTED_NODES = 16
 """Up to this many nodes a record lists or counts hints one by one."""
@@ -115,6 +118,14 @@ class Family:
             return
         yield from _Ascending(self, budget).run(size)
 
+    def closest_of_size(
+        self, size: int, distances: Distances, accept: Callable[[int], bool], budget: Budget
+    ) -> int | None:
+        """The acceptable mask of exactly ``size`` nodes with the smallest sum of distances, ties by value."""
+        if size < self.least or size < self.must.bit_count() or size > self.universe.bit_count() or size < 1:
+            return None
+        return _Closest(self, distances, accept, budget).best_of(size)
+
     def sizes(self) -> range:
         """Sizes that a mask of the family can have at all."""
         return range(max(self.least, self.must.bit_count(), 1), self.universe.bit_count() + 1)
@@ -166,6 +177,50 @@ class _Ascending:
             if have + prefixes[below][min(more, below)] < threshold.need:
                 return False
         return True
+
+
+class _Closest(_Ascending):
+    """The same walk with a bound: a branch is cut when even its best completion is no closer than the best mask so far.
+    Masks come in ascending value, so the first of equally close ones stays."""
+
+    def __init__(self, family: Family, distances: Distances, accept: Callable[[int], bool], budget: Budget) -> None:
+        super().__init__(family, budget)
+        self.accept = accept
+        nodes = self.nodes
+        self.both = [[distances[a].get(b, 0) + distances[b].get(a, 0) for b in nodes] for a in nodes]
+        """Distance between positions, there and back: firmware tables need not be symmetric."""
+        self.near = min((self.both[a][b] for a in range(len(nodes)) for b in range(a)), default=0)
+        self.found: int | None = None
+        self.least_sum = 0
+
+    def best_of(self, size: int) -> int | None:
+        """The answer for ``size`` nodes."""
+        costs = [self.both[a][a] // 2 for a in range(len(self.nodes))]
+        self._search(0, len(self.nodes), size, 0, costs)
+        return self.found
+
+    def _search(self, chosen: int, below: int, size: int, total: int, costs: list[int]) -> None:
+        """``costs``: what each lower position would add to ``total`` on its own."""
+        if size == 0:
+            if (self.found is None or total < self.least_sum) and chosen in self.family and self.accept(chosen):
+                self.found, self.least_sum = chosen, total
+            return
+        left = self.family.must & ~chosen
+        lowest = self.nodes.index(left.bit_length() - 1) if left else 0
+        for position in range(max(size - 1, lowest), below):
+            self.budget.spend(1 + position // 4)
+            mask = chosen | 1 << self.nodes[position]
+            if (self.family.must & ~mask).bit_count() > size - 1 or not self._reachable(mask, position, size - 1):
+                continue
+            own = total + costs[position]
+            row = self.both[position]
+            rest = [costs[other] + row[other] for other in range(position)]
+            more = size - 1
+            if self.found is not None:
+                bound = own + sum(sorted(rest)[:more]) + more * (more - 1) // 2 * self.near
+                if bound >= self.least_sum:
+                    continue
+            self._search(mask, position, more, own, rest)
 
 
 class HintSet:
