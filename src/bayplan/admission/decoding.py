@@ -255,7 +255,15 @@ def _microtime(value: Any, unknown: list[str]) -> str:
 
 
 def _plausible(match: re.Match[str]) -> bool:
-    return match[2] <= "12" and "01" <= match[3] <= "28" and match[4] < "24" and match[5] < "60" and match[6] < "60"
+    """Whether it is a date without looking at the calendar; False where one has to look."""
+    month, day = match[2], match[3]
+    return (
+        "01" <= month <= "12"
+        and "01" <= day <= ("28" if month == "02" else "30")
+        and match[4] < "24"
+        and match[5] < "60"
+        and match[6] < "60"
+    )
 
 
 def _moment(text: str) -> datetime:

@@ -27,7 +27,8 @@ from bayplan.apiserver.errors import StatusError, bad_request, not_found
 from bayplan.apiserver.fieldsets import ATOMIC, ATOMIC_MAPS, Set, item_key
 from bayplan.apiserver.managed import expand, new_entry
 from bayplan.apiserver.response import Response
-from bayplan.apiserver.writes import Writer, operation_of
+from bayplan.apiserver.writes import Writer, fresh, operation_of
+from bayplan.storage.contract import Record
 
 __all__ = ["apply", "merge", "prune"]
 
@@ -56,8 +57,9 @@ async def apply(writer: Writer, call: Call) -> Response:
     force = call.flag("force")
     entries: list[Object] = []
 
-    def merged(current: Object) -> Object:
+    def merged(record: Record) -> Object:
         nonlocal entries
+        current = fresh(record)
         expand(call.resource, current)
         others, mine = _entries(call, current)
         result = merge(call.resource.storage.schema, current, msgspec.json.decode(text))

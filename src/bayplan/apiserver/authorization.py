@@ -60,7 +60,8 @@ class Rule:
         self.names = frozenset(document.get("resourceNames") or ())
         self.urls = tuple(document.get("nonResourceURLs") or ())
 
-    def allows(self, a: Attributes) -> bool:
+    def fits(self, a: Attributes) -> bool:
+        """Whether it allows this for some name (for any name if `names` is empty)."""
         if "*" not in self.verbs and a.verb not in self.verbs:
             return False
         if a.path:
@@ -74,7 +75,7 @@ class Rule:
                     return False
             elif a.resource not in resources:
                 return False
-        return not self.names or a.name in self.names
+        return True
 
 
 Roles = dict[tuple[str, str], list[Rule]]
@@ -94,26 +95,33 @@ class Authorizer:
         self._watch: Watch | None = None
         self._roles: Roles = {}
         self._by_subject: dict[tuple[str, str], list[_Binding]] = {}
-        self._decisions: dict[tuple[str, tuple[str, ...], Attributes], bool] = {}
+        self._decisions: dict[tuple[str, tuple[str, ...], Attributes], tuple[bool, list[Rule]]] = {}
 
     def authorize(self, user: UserInfo, attributes: Attributes) -> tuple[bool, str]:
         """Whether it is allowed, and what to say if not ("" where there is nothing to add)."""
         if self._permissive or MASTERS in user.groups:
             return True, ""
         self._refresh()
-        key = (user.name, user.groups, attributes)
+        # What is decided without the object's name is remembered; rules with names are few, and asked each time.
+        key = (user.name, user.groups, attributes._replace(name="") if attributes.name else attributes)
         found = self._decisions.get(key)
         if found is None:
-            found = any(rule.allows(attributes) for rule in self.rules(user, attributes.namespace))
+            found = self._decide(user, key[2])
             if len(self._decisions) >= MAX_DECISIONS:
                 self._decisions.clear()
             self._decisions[key] = found
-        if found:
+        allowed, named = found
+        if allowed or (attributes.name and any(attributes.name in rule.names for rule in named)):
             return True, ""
         node = node_of(user)
         if node:
             return self._authorize_node(node, attributes)
         return False, ""
+
+    def _decide(self, user: UserInfo, attributes: Attributes) -> tuple[bool, list[Rule]]:
+        """Whether it is allowed whatever the name, and the rules that allow it for some names."""
+        fitting = [rule for rule in self.rules(user, attributes.namespace) if rule.fits(attributes)]
+        return any(not rule.names for rule in fitting), [rule for rule in fitting if rule.names]
 
     def rules(self, user: UserInfo, namespace: str) -> Iterator[Rule]:
         """Every rule that applies to a user in a namespace ("" = cluster-wide rules only)."""

@@ -48,7 +48,7 @@ def decode_body(served: Served, kind: Kind, body: bytes, content_type: str, vali
     """The object of a create or update request; 400 in the API's words for what cannot be one."""
     media = content_type.partition(";")[0].strip().lower() if content_type else JSON
     if media == JSON or not media:
-        document, duplicates = _read_json(kind, body)
+        document, duplicates = _read_json(kind, body, validation)
     elif media in (YAML, "text/yaml", "application/x-yaml"):
         document, duplicates = _read_yaml(kind, body), False
     elif media == PROTOBUF:
@@ -97,7 +97,7 @@ def parse(body: bytes, content_type: str, what: str = "the body") -> Any:
         raise bad_request(f"{what} cannot be read: {error}") from None
 
 
-def _read_json(kind: Kind, body: bytes) -> tuple[dict[str, Any], bool]:
+def _read_json(kind: Kind, body: bytes, validation: str) -> tuple[dict[str, Any], bool]:
     try:
         document = _decode_json(body)
     except (msgspec.DecodeError, RecursionError) as error:
@@ -110,7 +110,7 @@ def _read_json(kind: Kind, body: bytes) -> tuple[dict[str, Any], bool]:
             f"json: cannot unmarshal {found} into Go value of type "
             'struct { APIVersion string "json:\\"apiVersion,omitempty\\""; Kind string "json:\\"kind,omitempty\\"" }',
         )
-    return document, body.count(b'"') != _encode_json(document).count(b'"')
+    return document, validation != IGNORE and body.count(b'"') != _encode_json(document).count(b'"')
 
 
 def _read_yaml(kind: Kind, body: bytes) -> dict[str, Any]:

@@ -12,7 +12,8 @@ from bayplan.apiserver.errors import StatusError, bad_request, unsupported_media
 from bayplan.apiserver.patches import PatchError, PatchTestError, apply_json_patch, merge_patch
 from bayplan.apiserver.response import Response
 from bayplan.apiserver.strategic import strategic_merge
-from bayplan.apiserver.writes import Writer, operation_of
+from bayplan.apiserver.writes import Writer, fresh, operation_of
+from bayplan.storage.contract import Record
 
 __all__ = ["patch"]
 
@@ -41,9 +42,9 @@ async def patch(writer: Writer, call: Call) -> Response:
     kind, storage = call.resource.kind, call.resource.storage
     warned = False
 
-    def changed(current: Object) -> Object:
+    def changed(record: Record) -> Object:
         nonlocal warned
-        shown = convert(current, storage, kind)
+        shown = convert(fresh(record), storage, kind)
         try:
             if media == JSON_PATCH:
                 result = apply_json_patch(shown, document)

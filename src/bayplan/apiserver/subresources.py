@@ -75,7 +75,7 @@ class Subresources:
             )
 
         try:
-            await self._writer.change(call, lambda current: binding, "binding")
+            await self._writer.change(call, lambda _: binding, "binding")
         except StatusError as error:
             if error.code == 409:
                 raise conflict(

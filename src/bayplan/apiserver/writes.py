@@ -35,7 +35,7 @@ from bayplan.apiserver.response import JSON, Response
 from bayplan.apiserver.served import Served
 from bayplan.storage.contract import Conflict, Exists, NotFound, Record, Store
 
-__all__ = ["Writer"]
+__all__ = ["Writer", "fresh"]
 
 Object = dict[str, Any]
 
@@ -164,7 +164,7 @@ class Writer:
         pristine = b"" if metadata.get("resourceVersion") else _encode(obj)
         first = True
 
-        def replacement(current: Object) -> Object:
+        def replacement(record: Record) -> Object:
             nonlocal first
             if first:
                 first = False
@@ -177,11 +177,11 @@ class Writer:
     async def change(
         self,
         call: Call,
-        make: Callable[[Object], Object],
+        make: Callable[[Record], Object],
         operation: Operation,
         manager: Callable[[Object, Object], None] | None = None,
     ) -> Response:
-        """Replace an object by what `make` makes of it (it gets a copy, with its resource version, to change freely).
+        """Replace an object by what `make` makes of its record (see `fresh`).
 
         `manager` sets managedFields of the result; by default it is an update by the call's manager.
         """
@@ -192,7 +192,7 @@ class Writer:
                 raise not_found(kind, call.target.name)
             current = decode_value(record.value)
             current["metadata"]["resourceVersion"] = str(record.revision)
-            new = make(_copy(record))
+            new = make(record)
             wanted = (new.get("metadata") or {}).get("resourceVersion")
             self._check_preconditions(call, new, current, record)
             new = self.policy.admit(call, operation, new, current)
@@ -272,7 +272,8 @@ def operation_of(call: Call) -> Operation:
     return _OPERATIONS.get(call.target.subresource, "update")
 
 
-def _copy(record: Record) -> Object:
+def fresh(record: Record) -> Object:
+    """The object of a record, with its resource version, to change freely."""
     obj = decode_value(record.value)
     obj["metadata"]["resourceVersion"] = str(record.revision)
     return obj
