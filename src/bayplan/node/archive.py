@@ -21,6 +21,7 @@ from typing import Protocol
 MAX_BYTES = 512 << 20
 """The largest archive, uncompressed."""
 _BLOCK = 512
+_XZ, _BZIP2, _GZIP = _MAGIC = (b"\xfd7zXZ\0", b"BZh", b"\x1f\x8b")
 _FILE, _OLD_FILE, _HARD_LINK, _LINK, _DIRECTORY = b"0", b"\0", b"1", b"2", b"5"
 
 Texts = dict[str, str]
@@ -38,6 +39,16 @@ class _Decompressor(Protocol):
 
 class ArchiveError(ValueError):
     """A file that is not a readable tar archive; the message says why."""
+
+
+def is_archive(path: str | os.PathLike[str]) -> bool:
+    """Whether a file looks like an archive: by name (``.tar`` in it), or by its first bytes."""
+    try:
+        with open(path, "rb") as file:
+            start = file.read(_BLOCK)
+    except OSError:
+        return False
+    return ".tar" in Path(path).name or start[257:262] == b"ustar" or start.startswith(_MAGIC)
 
 
 def read_texts(path: str | os.PathLike[str], name_of: Callable[[str], str | None]) -> Texts:
@@ -60,11 +71,11 @@ def read_texts(path: str | os.PathLike[str], name_of: Callable[[str], str | None
 def _decompressed(path: str | os.PathLike[str]) -> bytes:
     packed = Path(path).read_bytes()
     new: Callable[[], _Decompressor]
-    if packed.startswith(b"\xfd7zXZ\0"):
+    if packed.startswith(_XZ):
         new = lzma.LZMADecompressor
-    elif packed.startswith(b"BZh"):
+    elif packed.startswith(_BZIP2):
         new = bz2.BZ2Decompressor
-    elif packed.startswith(b"\x1f\x8b"):
+    elif packed.startswith(_GZIP):
         new = partial(zlib.decompressobj, 16 + zlib.MAX_WBITS)
     else:
         return packed

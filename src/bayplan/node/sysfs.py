@@ -19,10 +19,11 @@ from pathlib import Path
 from bayplan.api.cpuset import bits
 from bayplan.machine.describe import describe
 from bayplan.machine.kubelet_view import restricted
+from bayplan.machine.layout import DescriptionError
 from bayplan.machine.masks import MaskError, parse_list
 from bayplan.machine.sysfs import read_machine
 from bayplan.machine.topology import Machine
-from bayplan.node.archive import ArchiveError, read_texts
+from bayplan.node.archive import ArchiveError, is_archive, read_texts
 
 _CPU = "sys/devices/system/cpu"
 _NODE = "sys/devices/system/node"
@@ -164,7 +165,7 @@ def resolve_machine(text: str, *, name: str = "") -> Machine:
         TreeError, SysfsError, DescriptionError: one line that says what is wrong.
     """
     path = Path(text)
-    if path.is_dir() or (path.is_file() and ".tar" in path.name):
+    if path.is_dir() or is_archive(path):
         machine = load_machine(text)
     elif path.is_file():
         if path.stat().st_size > _MAX_FILE << 4:
@@ -173,7 +174,10 @@ def resolve_machine(text: str, *, name: str = "") -> Machine:
     elif "/" in text or path.suffix in (".yaml", ".yml", ".json", ".txt", ".xz", ".gz", ".bz2", ".tar"):
         raise TreeError(f"{path}: no such file or directory")
     else:
-        machine = describe(text, name=name)
+        try:
+            machine = describe(text, name=name)
+        except DescriptionError as error:
+            raise DescriptionError(f"{error} (and there is no file of this name)") from None
     return replace(machine, name=name) if name else machine
 
 

@@ -62,6 +62,13 @@ def test_archives(tmp_path: Path, compress: Callable[[bytes], bytes], prefix: st
     assert read_tree(file) == EXPECTED
 
 
+@pytest.mark.parametrize("compress", [bytes, lzma.compress, gzip.compress, bz2.compress])
+def test_archives_are_known_by_content(tmp_path: Path, compress: Callable[[bytes], bytes]) -> None:
+    file = tmp_path / "recording"
+    file.write_bytes(compress(archive(FILES)))
+    assert list(resolve_machine(str(file)).by_id) == [0, 1]
+
+
 @pytest.mark.parametrize("format", [tarfile.PAX_FORMAT, tarfile.GNU_FORMAT])
 def test_archives_of_other_formats(tmp_path: Path, format: int) -> None:
     file = tmp_path / "machine.tar"
@@ -165,5 +172,5 @@ def test_descriptions_by_file_and_by_text(tmp_path: Path) -> None:
     assert resolve_machine("2s8c", name="n1").name == "n1"
     with pytest.raises(TreeError, match="no /sys tree here"):
         resolve_machine(str(tmp_path))
-    with pytest.raises(DescriptionError, match="describes no machine"):
+    with pytest.raises(DescriptionError, match=r"describes no machine: .* \(and there is no file of this name\)"):
         resolve_machine("many")

@@ -38,6 +38,8 @@ LOG_MAX_BYTES = 10 << 20
 """A log that reaches this is moved to ``NAME.1`` and begun anew."""
 PR_SET_NAME, PR_SET_CHILD_SUBREAPER = 15, 36
 MPOL_BIND = 2
+SHIM_OOM_SCORE = -998
+"""A shim is small, and killing it would lose an exit code: it goes last, as other runtimes' shims do."""
 SET_MEMPOLICY = {"x86_64": 238, "aarch64": 237, "riscv64": 237, "ppc64le": 261, "s390x": 270}
 
 
@@ -138,9 +140,7 @@ def container(spec: dict[str, Any], go: int, report: int, streams: list[int]) ->
         for about in spec["join"]:
             with open(about, "wb", buffering=0) as procs:
                 procs.write(b"0")
-        if spec["oomScoreAdj"] is not None:
-            with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as score:
-                score.write(str(spec["oomScoreAdj"]))
+        set_oom_score(spec["oomScoreAdj"])
         if spec["cpus"]:
             about = "CPUs " + ",".join(map(str, spec["cpus"]))
             os.sched_setaffinity(0, spec["cpus"])
@@ -165,6 +165,12 @@ def container(spec: dict[str, Any], go: int, report: int, streams: list[int]) ->
         tell(report, reason=step, message=f"{about}: {text}" if about else text)
     finally:
         os._exit(EXIT_CANNOT_RUN)
+
+
+def set_oom_score(score: int) -> None:
+    """Who is killed first when memory runs out; lowering it needs privileges, and without them stays undone."""
+    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
+        file.write(str(score))
 
 
 def tell(pipe: int, **facts: str) -> None:
@@ -202,6 +208,10 @@ class Shim:
         os.umask(0o022)
         prctl(PR_SET_NAME, b"bayplan-shim")
         prctl(PR_SET_CHILD_SUBREAPER, 1)
+        if self.spec["oomScoreAdj"] is None:
+            with open("/proc/self/oom_score_adj") as inherited:
+                self.spec["oomScoreAdj"] = int(inherited.read())
+        set_oom_score(SHIM_OOM_SCORE)
         for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGPIPE):
             signal.signal(number, signal.SIG_IGN)
         try:
