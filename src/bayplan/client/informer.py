@@ -228,6 +228,8 @@ class Informer(Generic[T]):
                 self._tell(handlers.on_delete, last if last is not None else old)
 
     def _reindex(self, key: Key, old: Any, new: Any) -> None:
+        if not self._index_functions:
+            return
         for name, function in self._index_functions.items():
             table = self._indexes[name]
             before = set(function(old)) if old is not None else set()

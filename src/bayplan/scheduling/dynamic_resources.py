@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Final
 
 import msgspec
@@ -108,7 +109,7 @@ class ClaimPlan:
         return not (self.claim.metadata is not None and self.claim.metadata.uid)
 
 
-@dataclass(slots=True)
+@dataclass
 class PodNeeds:
     """What the pod wants from DRA, worked out once per attempt."""
 
@@ -127,6 +128,11 @@ class PodNeeds:
     @property
     def none(self) -> bool:
         return not (self.allocated or self.missing or self.extended)
+
+    @cached_property
+    def missing_claims(self) -> list[ResourceClaim]:
+        """The claims to allocate; one list per attempt, so that the allocator's plan is found by it."""
+        return [claim for claim, _ in self.missing]
 
     @property
     def wants_devices(self) -> bool:
@@ -332,7 +338,15 @@ class DynamicResources:
         """
         if needs.none:
             return NOTHING
-        answers = self.jointly([needs], node, record, ahead)
+        if not ahead and not needs.extended and not needs.allocated:
+            # The common case, asked of many nodes: nothing but the allocator decides whether the node does.
+            claims = needs.missing_claims
+            results = self._allocate(needs, claims, node.node, record)
+            if isinstance(results, Rejection):
+                return results
+            answers = self._conclude([needs], [None], dict(zip(map(claim_key, claims), results, strict=True)), node)
+        else:
+            answers = self.jointly([needs], node, record, ahead)
         return answers if isinstance(answers, Rejection) else answers[0]
 
     def jointly(
@@ -373,6 +387,16 @@ class DynamicResources:
         if isinstance(results, Rejection):
             return results
         found = {**decided, **dict(zip(wanted, results[len(ahead) :], strict=True))}
+        return self._conclude(pods, specials, found, node)
+
+    def _conclude(
+        self,
+        pods: Sequence[PodNeeds],
+        specials: Sequence[tuple[ResourceClaim, list[ContainerExtendedResourceRequest]] | None],
+        found: Mapping[str, AllocationResult],
+        node: NodeInfo,
+    ) -> list[NodeClaims] | Rejection:
+        """The pods' plans from what was found, and what only the result can tell."""
         answers = [_answer(needs, special, found) for needs, special in zip(pods, specials, strict=True)]
         if self._mapped:
             charged = [self._charge(n.owner, answer, node) for n, answer in zip(pods, answers, strict=True)]
@@ -381,6 +405,7 @@ class DynamicResources:
                 if isinstance(answer, Rejection):
                     return answer
                 answers.append(answer)
+        k8s_node: Any = node.node
         if not self._operations or declares_feature(k8s_node):
             return answers
         return _NO_OPERATIONS if any(needs_feature(answer.allocations) for answer in answers) else answers
@@ -437,11 +462,11 @@ class DynamicResources:
         return known
 
     def _allocate(
-        self, needs: PodNeeds, claims: list[ResourceClaim], node: Node, record: Any
+        self, needs: PodNeeds, claims: list[ResourceClaim], node: Any, record: Any
     ) -> list[AllocationResult] | Rejection:
         if not claims:
             return []
-        key = tuple(map(id, claims))
+        key = (id(claims),) if claims is needs.__dict__.get("missing_claims") else tuple(map(id, claims))
         plan = needs.prepared.get(key)
         try:
             if plan is None:
