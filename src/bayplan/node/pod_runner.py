@@ -61,6 +61,8 @@ class PodRunner:
         self._writer = StatusWriter(agent.client, pod)
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
+        self._held = False
+        """Whether the finalizer was set by this process; the watch may not have shown it yet."""
         for run in runs:
             if run.exit is None:
                 self._watch_run(run.name, run.id)
@@ -114,6 +116,8 @@ class PodRunner:
             case m.WakeAt(at):
                 self._wake_at(at)
             case m.Forget():
+                if self._timer is not None:
+                    self._timer.cancel()
                 self._spawn(self._agent.forget(self))
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
@@ -141,6 +145,11 @@ class PodRunner:
                 self._agent.event(self.pod, "Warning", "FailedAdmission", str(error))
                 await asyncio.sleep(delay)
                 delay = min(delay * 2, _RETRY_LONGEST)
+            except Exception as error:
+                log.exception("admission of pod %s", self.uid)
+                message = f"Allocate failed due to {error}, which is unexpected"
+                self.deliver(m.Rejected("UnexpectedAdmissionError", message))
+                return
             else:
                 break
         if admission.admitted:
@@ -157,6 +166,10 @@ class PodRunner:
             await work
         except (ClaimsNotReady, CheckpointError) as error:
             self.deliver(failed(str(error)))
+        except Exception as error:
+            # The machine waits for an answer; a defect must not leave the pod waiting for ever.
+            log.exception("claims of pod %s", self.uid)
+            self.deliver(failed(f"{type(error).__name__}: {error}"))
         else:
             self.deliver(done)
 
@@ -167,6 +180,7 @@ class PodRunner:
                 await self._patch_finalizers({"finalizers": [FINALIZER]})
             except ClientError as error:
                 raise ClaimsNotReady(f"finalizer {FINALIZER}: {error}") from error
+            self._held = True
         await self._agent.dra.prepare(self.pod)
 
     async def _patch_finalizers(self, metadata: dict[str, Any]) -> None:
@@ -183,16 +197,18 @@ class PodRunner:
     async def _let_go(self) -> None:
         """Take the finalizer away, as long as it takes."""
         delay = _RETRY
-        while self.pod.metadata is not None and FINALIZER in (self.pod.metadata.finalizers or ()):
+        while self._held or (self.pod.metadata is not None and FINALIZER in (self.pod.metadata.finalizers or ())):
             try:
                 await self._patch_finalizers({"$deleteFromPrimitiveList/finalizers": [FINALIZER]})
             except ApiError as error:
                 if error.not_found or error.conflict:
+                    self._held = False
                     return
                 log.warning("pod %s: finalizer %s: %s", self.uid, FINALIZER, error)
             except ClientError as error:
                 log.warning("pod %s: finalizer %s: %s", self.uid, FINALIZER, error)
             else:
+                self._held = False
                 return
             await asyncio.sleep(delay)
             delay = min(delay * 2, _RETRY_LONGEST)
@@ -201,9 +217,9 @@ class PodRunner:
 
     async def _start(self, name: str, restart_count: int) -> None:
         agent = self._agent
-        if restart_count:
-            await agent.runtime.remove(run_id(self.uid, name, restart_count - 1))
         try:
+            if restart_count:
+                await agent.runtime.remove(run_id(self.uid, name, restart_count - 1))
             spec = await self._spec(name, restart_count)
             # Shared containers must be off the CPUs before somebody gets them for himself.
             await agent.follow_shared_pool()
@@ -214,6 +230,9 @@ class PodRunner:
             self.deliver(m.StartFailed(name, "CreateContainerError", f"CDI device injection failed: {error}"))
         except RuntimeFailure as error:
             self.deliver(m.StartFailed(name, error.reason, error.message, error.ran))
+        except Exception as error:
+            log.exception("start of container %s of pod %s", name, self.uid)
+            self.deliver(m.StartFailed(name, "CreateContainerError", f"{type(error).__name__}: {error}"))
         else:
             agent.container_started(self.uid, name, run)
             self.deliver(m.Started(name, run.id, run.pid, run.started_at or agent.clock()))

@@ -17,17 +17,20 @@ from bayplan.api.core import Node, Pod
 from bayplan.api.gates import FeatureGates
 from bayplan.api.resource import ResourceClaim, ResourceSlice
 from bayplan.client.inprocess import InProcessClient
+from bayplan.components.agent import NodeSettings, running_node
 from bayplan.driver import AllocatedDevice, ClaimReference, Driver, DriverPaths, Pool, PreparationError, PreparedDevice
 from bayplan.driver.example import gpu_pool
+from bayplan.machine.describe import describe
 from bayplan.node.dra_manager import ClaimsNotReady, DRAManager
 from bayplan.node.plugins import DriverRegistry, PluginWatcher
 from bayplan.wire import dra
 from bayplan.wire.cdi import Cache, ContainerEdits, DeviceNode
 from bayplan.wire.registration import PluginInfo
-from tests.cluster import api, eventually, make, until
+from tests.cluster import api, eventually, gone, make, until
 
 GATES = FeatureGates.all_enabled()
 GPU = "gpu.example.com"
+MACHINE = describe("1s1n4c8Gi")
 
 
 @dataclass
@@ -402,3 +405,28 @@ async def test_pools_without_a_node_are_not_touched_by_a_nodes_driver(lab: Lab) 
         assert one.spec is not None
         assert one.spec.pool is not None
         assert one.spec.pool.name == "everywhere"
+
+
+@pytest.mark.parametrize(("grace", "forced"), [(0, False), (0, True), (1, False), (30, False)])
+async def test_the_pod_object_stays_until_its_claims_are_given_back(lab: Lab, grace: int, forced: bool) -> None:
+    """kubernetes/kubernetes#131513: with a grace period of 0 the object went first, and the claim looked free."""
+    seen: list[str] = []
+
+    class Watching(Preparer):
+        async def unprepare(self, claim: ClaimReference, devices: Sequence[tuple[str, str]]) -> None:
+            pods, _ = await lab.client.list(Pod)
+            found = await lab.client.get(ResourceClaim, "c1", "default")
+            users = (found.status.reserved_for if found.status else None) or ()
+            seen.append(f"{len(pods)} pod, {len(users)} user, {len(node.agents['n1'].runtime.runs())} run")
+            running = [run for run in node.agents["n1"].runtime.runs() if run.exit is None]
+            assert not running
+
+    lab.preparer = Watching()
+    settings = NodeSettings(node_name="n1", root_dir=lab.root, machine=MACHINE, runtime="none", gates=GATES)
+    async with lab.driver(), running_node(lab.client, settings) as node:
+        await lab.claim("c1", "gpu-1")
+        await lab.pod("p", "c1", terminationGracePeriodSeconds=grace)
+        await until(lab.client, Pod, "p", lambda p: p.status and p.status.phase == "Running")
+        await lab.client.delete(Pod, "p", "default", grace_period_seconds=0 if forced else None)
+        await gone(lab.client, Pod, "p")
+    assert seen == ["1 pod, 1 user, 1 run"]
