@@ -125,10 +125,10 @@ class Stack:
         self.start(name, name, "--kubeconfig", str(self.kubeconfig), "--feature-gates", self.gates, *more)
 
     def close(self) -> None:
-        for process in self.processes.values():
+        """SIGTERM for all, in the reverse order of their start: nobody should outlive the API server."""
+        for name, process in reversed(self.processes.items()):
             if process.poll() is None:
                 process.terminate()
-        for name, process in self.processes.items():
             try:
                 process.wait(20)
             except subprocess.TimeoutExpired:
