@@ -273,3 +273,18 @@ def test_replace_edit_scale_the_rest(api: Stack) -> None:
     sorted_names = kubectl.out("get", "clusterroles", "--sort-by=.metadata.name", "-o", "name").splitlines()
     assert sorted_names == sorted(sorted_names)
     wait_until("service account", lambda: kubectl.run("get", "sa", "default", check=False).returncode == 0)
+
+
+def test_a_list_is_taken_back_as_kubectl_gives_it(api: Stack) -> None:
+    """``kubectl get -o yaml`` gives a ``v1 List``, about which kubectl asks ``/openapi/v2``."""
+    kubectl = api.kubectl
+    kubectl.apply(claim("list-a"), claim("list-b"))
+    text = kubectl.out("get", "resourceclaims", "list-a", "list-b", "-o", "yaml")
+    assert "kind: List" in text
+    assert kubectl.out("apply", "-f", "-", stdin=text).splitlines() == [
+        "resourceclaim.resource.k8s.io/list-a configured",
+        "resourceclaim.resource.k8s.io/list-b configured",
+    ]
+    bad = {"apiVersion": "v1", "kind": "List", "items": [{**claim("list-c"), "bogus": 1}]}
+    done = kubectl.run("create", "-f", "-", stdin=json.dumps(bad), check=False)
+    assert 'strict decoding error: unknown field "bogus"' in done.stderr

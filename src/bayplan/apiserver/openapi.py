@@ -91,6 +91,16 @@ class OpenAPI:
         etag = f'"{self._hash(name)}"'
         return Response(200, body, JSON, headers={"ETag": etag, "Cache-Control": "no-cache, private"})
 
+    def old_answer(self) -> Response:
+        """`/openapi/v2`, which kubectl asks for where a document is a ``v1 List``: nothing is described there.
+
+        What is not described is not checked by the client, and the server checks it anyway. The one form clients read is
+        the protobuf one (document: swagger 1, info 2 with title 1 and version 2, paths 8).
+        """
+        info = _bytes_field(1, b"bayplan") + _bytes_field(2, self._version.encode())
+        body = _bytes_field(1, b"2.0") + _bytes_field(2, info) + _bytes_field(8, b"")
+        return Response(200, body, "application/com.github.proto-openapi.spec.v2.v1.0+protobuf")
+
     def _paths(self) -> list[str]:
         return list(dict.fromkeys(_path(kind) for kind in self._served.kinds))
 
@@ -118,6 +128,11 @@ class OpenAPI:
             "paths": paths,
             "components": {"schemas": types.schemas()},
         }
+
+
+def _bytes_field(number: int, value: bytes) -> bytes:
+    """A protobuf field of up to 127 bytes."""
+    return bytes((number << 3 | 2, len(value))) + value
 
 
 def _path(kind: Kind) -> str:

@@ -308,6 +308,8 @@ class APIServer:
             return self._health(root, path, "verbose" in query)
         if path.startswith("/openapi/v3"):
             return self._openapi.answer(path)
+        if path == "/openapi/v2":
+            return self._openapi.old_answer()
         if path == "/metrics":
             counts = {r.kind.group_resource: self.store.count(r.prefix) for r in self.served.stored()}
             page = self.metrics.render(counts, self.store.newest_revision())

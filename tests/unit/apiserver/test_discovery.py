@@ -108,7 +108,6 @@ async def test_openapi_documents_hang_together(admin: Caller) -> None:
                         ("log", "proxy")
                     )
     await admin.refused(404, "GET", "/openapi/v3/apis/none/v1")
-    await admin.refused(404, "GET", "/openapi/v2")
 
 
 def references(value: Any) -> list[str]:
