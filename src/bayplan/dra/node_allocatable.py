@@ -26,7 +26,7 @@ from bayplan.api.core import (
     NodeAllocatableResourceClaimStatus,
     Pod,
 )
-from bayplan.api.quantity import NANO, Quantity
+from bayplan.api.quantity import BINARY_SI, DECIMAL_SI, NANO, Quantity
 from bayplan.api.resource import Device, DeviceRequestAllocationResult, ResourceClaim, ResourceSlice
 from bayplan.dra.pod_claims import claim_names, containers_of
 
@@ -115,12 +115,13 @@ def claim_status(pod: Pod, claim: ResourceClaim, device: DeviceLookup) -> NodeAl
     return NodeAllocatableResourceClaimStatus(
         resource_claim_name=name,
         containers=containers_of(pod, name) or None,
-        mapping=[NodeAllocatableMappedResources(name=r, quantity=_text(a)) for r, a in sorted(mapped.items())] or None,
+        mapping=[NodeAllocatableMappedResources(name=r, quantity=_text(r, a)) for r, a in sorted(mapped.items())]
+        or None,
         overhead=[
             NodeAllocatableOverheadResources(
                 name=r,
-                per_pod=_text(per_pod[r]) if r in per_pod else None,
-                per_container=_text(per_container[r]) if r in per_container else None,
+                per_pod=_text(r, per_pod[r]) if r in per_pod else None,
+                per_container=_text(r, per_container[r]) if r in per_container else None,
             )
             for r in sorted(per_pod.keys() | per_container.keys())
         ]
@@ -287,8 +288,10 @@ def _times(nano: int, factor: RawQuantity) -> int:
     return -(-nano * _nano(factor) // NANO)
 
 
-def _text(nano: int) -> str:
-    return str(Quantity(nano))
+def _text(resource: str, nano: int) -> str:
+    """Bytes as people write them: 8Gi."""
+    binary = resource == "memory" or resource.startswith("hugepages-")
+    return str(Quantity(nano, BINARY_SI if binary else DECIMAL_SI))
 
 
 def _add(amounts: Amounts, resource: str, nano: int) -> None:
