@@ -65,7 +65,13 @@ def machines(draw: st.DrawFn) -> Machine:
     machine = build(
         nodes, offline_mask=offline, isolated_mask=draw(st.sampled_from([0, 1 << ids[0]])), pci=draw(devices())
     )
-    return replace(machine, memory_bytes=draw(st.none() | st.integers(0, 1 << 31).map(lambda kib: kib << 10)))
+    if all(node.memory_known for node in machine.numa_nodes) and draw(st.booleans()):
+        return machine  # the sum of its nodes
+    whole = st.integers(0, 1 << 31).map(lambda kib: kib << 10)
+    return replace(
+        machine,
+        memory_bytes=draw(whole if all(node.memory_known for node in machine.numa_nodes) else st.none() | whole),
+    )
 
 
 @st.composite

@@ -32,7 +32,9 @@ def parse_list(text: str) -> int:
     for part in text.split(","):
         match = _RANGE.match(part)
         if match is None:
-            raise MaskError(f"{part!r} is neither a number nor a range like 0-3, in the list {_shorten(text)!r}")
+            raise MaskError(
+                f"{_shorten(part)!r} is neither a number nor a range like 0-3, in the list {_shorten(text)!r}"
+            )
         low = int(match[1])
         high = low if match[2] is None else int(match[2])
         if high < low:

@@ -62,7 +62,7 @@ def read_machine(files: Mapping[str, str], *, name: str = "") -> Machine:
         numa_nodes=nodes,
         pci=devices,
         pci_bridges=bridges,
-        memory_bytes=_mem_total(tree.get("proc/meminfo")),
+        memory_bytes=_whole_memory(tree, nodes),
         hugepages=_hugepages(tree.hugepages.get("", {}), "nr_hugepages", tree),
         l3_groups=l3_groups,
         llc_groups=llc_groups,
@@ -243,6 +243,14 @@ def _hugepages(directories: dict[str, list[str]], file: str, tree: _Tree) -> dic
         if match and count is not None:
             found[int(match[1]) << 10] = count
     return dict(sorted(found.items()))
+
+
+def _whole_memory(tree: _Tree, nodes: tuple[NUMANode, ...]) -> int | None:
+    """MemTotal of the machine; without that file (tar packs it empty), the sum of the nodes if all of them show theirs."""
+    total = _mem_total(tree.get("proc/meminfo"))
+    if total is None and nodes and all(node.memory_known for node in nodes):
+        return sum(node.memory_bytes for node in nodes)
+    return total
 
 
 def _mem_total(text: str | None) -> int | None:

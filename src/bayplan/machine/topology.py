@@ -114,7 +114,7 @@ class Machine:
     pci_bridges: int = 0
     name: str = ""
     memory_bytes: int | None = None
-    """MemTotal of the whole machine; None where it is not shown."""
+    """MemTotal of the whole machine (or the sum of its nodes where only these are shown); None where it is not known."""
     hugepages: dict[int, int] = field(default_factory=dict)
     """Huge pages of the whole machine by page size in bytes."""
     l3_groups: tuple[CacheGroup, ...] = ()

@@ -99,7 +99,7 @@ def _plain(data: bytes, name_of: Callable[[str], str | None]) -> Texts | None:
             return None
         if kind == _DIRECTORY or (key := name_of(name)) is None:
             continue
-        texts[key] = link if kind == _LINK else data[start : start + size].decode("utf-8", "replace")
+        texts[key] = link if kind == _LINK else _text(data[start : start + size])
     return texts
 
 
@@ -138,5 +138,10 @@ def _general(data: bytes, name_of: Callable[[str], str | None]) -> Texts:
             if member.issym():
                 texts[key] = member.linkname
             elif (member.isreg() or member.islnk()) and (content := archive.extractfile(member)) is not None:
-                texts[key] = content.read().decode("utf-8", "replace")
+                texts[key] = _text(content.read())
     return texts
+
+
+def _text(content: bytes) -> str:
+    """A file's text. Files of ``/sys`` claim to be a page long, and tar fills up with zeros what it then does not get."""
+    return content.rstrip(b"\0").decode("utf-8", "replace")

@@ -103,6 +103,15 @@ def test_memory_that_is_not_shown_is_not_zero() -> None:
     assert [(node.memory_known, node.memory_bytes) for node in nodes] == [(False, 0), (True, 0), (True, 65536)]
 
 
+def test_the_whole_memory_is_the_sum_of_nodes_where_nothing_else_is_shown() -> None:
+    files = {f"{CPU}/online": "0", "proc/meminfo": ""}
+    for node in (0, 1):
+        files |= {f"{NODE}/node{node}/cpulist": str(node), f"{NODE}/node{node}/meminfo": f"Node {node} MemTotal: 8 kB"}
+    assert read_machine(files).memory_bytes == 16384
+    files["proc/meminfo"] = "MemTotal:  20 kB\n"
+    assert read_machine(files).memory_bytes == 20480
+
+
 def test_offline_nodes_do_not_count() -> None:
     files = {f"{CPU}/online": "0", f"{NODE}/online": "1", f"{NODE}/node0/cpulist": "0", f"{NODE}/node1/cpulist": ""}
     machine = read_machine(files)

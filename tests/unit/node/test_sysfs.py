@@ -76,6 +76,13 @@ def test_archives_of_other_formats(tmp_path: Path, format: int) -> None:
     assert read_archive(file) == EXPECTED | {"sys/devices/" + "x" * 200 + "/class": "0x1"}
 
 
+def test_zeros_that_tar_fills_in_are_no_text(tmp_path: Path) -> None:
+    """tar believes the size of a file in /sys, 4,096 bytes, and pads what it reads."""
+    file = tmp_path / "machine.tar"
+    file.write_bytes(archive({name: text.ljust(4096, "\0") for name, text in FILES.items()}))
+    assert read_archive(file) == EXPECTED
+
+
 def test_several_streams_one_after_the_other(tmp_path: Path) -> None:
     packed, file = archive(FILES), tmp_path / "machine.tar.bz2"
     file.write_bytes(bz2.compress(packed[:1000]) + bz2.compress(packed[1000:]))
