@@ -45,6 +45,8 @@ class StaticCPUPolicy:
         self.reserved_cores = topology.whole_cores(reserved)
         self.reusable: dict[str, int] = {}
         """CPUs of finished init containers that later containers of that one pod may take."""
+        self.baseline: dict[str, dict[str, int]] = {}
+        """pod uid -> container -> the CPUs it was given first (in-place resize keeps them)."""
 
     def copy(self) -> StaticCPUPolicy:
         """An independent copy (machine and options are shared, they do not change)."""
@@ -52,6 +54,7 @@ class StaticCPUPolicy:
         twin.__dict__.update(self.__dict__)
         twin.state = self.state.copy()
         twin.reusable = dict(self.reusable)
+        twin.baseline = {uid: dict(own) for uid, own in self.baseline.items()}
         return twin
 
     # -- sets ---------------------------------------------------------------------------------------------------------
@@ -67,6 +70,12 @@ class StaticCPUPolicy:
     def free(self) -> int:
         """What can be given exclusively now."""
         return self.state.default & ~self.reserved
+
+    def release(self, uid: str) -> None:
+        """The pod is gone: gives back what its containers hold."""
+        for name in list(self.state.containers.get(uid, ())):
+            self.state.release(uid, name)
+        self.baseline.pop(uid, None)
 
     # -- taking -------------------------------------------------------------------------------------------------------
 
@@ -202,6 +211,7 @@ class StaticCPUPolicy:
             return False
         taken = self._take_aligned(count, nodes, self.reusable.get(pod.uid, 0))
         self.state.put(pod.uid, container.name, taken)
+        self.baseline.setdefault(pod.uid, {})[container.name] = taken
         self._update_reusable(pod, container, taken)
         return True
 

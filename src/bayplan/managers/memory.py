@@ -91,7 +91,7 @@ class StaticMemoryPolicy:
 
     def _hint_set(self, uid: str, requests: Requests) -> HintSet:
         machine = self.state.machine
-        unknown = [name for name in requests if not any(name in node.memory for node in machine.values())]
+        unknown = any(name not in node.memory for name in requests for node in machine.values())
         if unknown and "absent-hugepages-crash" in self.quirks:
             raise AllocationError("runtime error: invalid memory address or nil pointer dereference", CRASH)
         everything = sum(1 << node for node in machine)

@@ -34,6 +34,7 @@ from bayplan.managers.assignment import (
 from bayplan.managers.checkpoint_cpu import CPU_STATE_FILE, ContainerIDs, write_cpu
 from bayplan.managers.checkpoint_devices import DEVICE_STATE_FILE, write_devices
 from bayplan.managers.checkpoint_memory import MEMORY_STATE_FILE, write_memory
+from bayplan.managers.cpu_resize import ResizeRefused, resize_cpus
 from bayplan.managers.cpu_state import CPUState
 from bayplan.managers.cpu_topology import CPUTopology
 from bayplan.managers.device import DeviceManager
@@ -227,14 +228,34 @@ class NodeManagers:
         cpu, memory, device = self.admitter.cpu, self.admitter.memory, self.admitter.device
         if cpu:
             for uid in [uid for uid in cpu.state.containers if uid not in active]:
-                for name in list(cpu.state.containers[uid]):
-                    cpu.state.release(uid, name)
+                cpu.release(uid)
         if memory:
             for uid in [uid for uid in memory.state.containers if uid not in active]:
                 for name in list(memory.state.containers[uid]):
                     memory.state.release(uid, name)
         for uid in [uid for uid in device.allocated if uid not in active]:
             device.release(uid)
+
+    def resize(self, pod: Pod) -> dict[str, int]:
+        """Applies an in-place resize of a known pod to the CPU manager: container -> its new CPU set, for those that
+        changed (set ``cpuset.cpus``, then the state files). Nothing changes for pods without exclusive resources.
+
+        Raises :class:`bayplan.managers.cpu_resize.ResizeRefused` with the kubelet's words where it is infeasible, and
+        KeyError for a pod that is not known.
+        """
+        before, after = self._pods[(pod.metadata.uid if pod.metadata else None) or ""], compile_pod(pod, self.gates)
+        cpu, memory = self.admitter.cpu, self.admitter.memory
+        if before.qos == "Guaranteed":
+            if cpu and not self.gates.enabled("InPlacePodVerticalScalingExclusiveCPUs"):
+                raise ResizeRefused('Resize is infeasible for Guaranteed Pods alongside CPU Manager policy "static"')
+            if memory and not self.gates.enabled("InPlacePodVerticalScalingExclusiveMemory"):
+                raise ResizeRefused('Resize is infeasible for Guaranteed Pods alongside Memory Manager policy "Static"')
+            if memory and any(a.memory != b.memory for a, b in zip(before.containers, after.containers, strict=True)):
+                raise ResizeRefused("memory blocks of a running container cannot be resized")
+        changed = resize_cpus(cpu, before, after) if cpu and before.qos == "Guaranteed" else {}
+        self._pods[after.uid] = after
+        self._update_gauges()
+        return changed
 
     def start_container(self, uid: str, container: str, container_id: str = "") -> None:
         """The runtime has started the container; finished init containers of the pod lose their memory blocks."""

@@ -109,7 +109,7 @@ def _parse_limit(name: str, value: str) -> int:
     if limit < DEFAULT_MAX_NODES:
         raise StartupError(
             "topologyManager",
-            f"the minimum value of {name} should not be less than {DEFAULT_MAX_NODES}",
+            f'the minimum value of "{name}" should not be less than {DEFAULT_MAX_NODES}',
             f"set {name} to {DEFAULT_MAX_NODES} or more",
         )
     return limit

@@ -14,6 +14,7 @@ from bayplan.managers import quirks
 from bayplan.managers.assignment import PluginDevice, StartupError
 from bayplan.managers.checkpoint_cpu import read_cpu, write_cpu
 from bayplan.managers.cpu_distribute import take_distributed
+from bayplan.managers.cpu_resize import ResizeRefused
 from bayplan.managers.cpu_state import CPUState
 from bayplan.managers.cpu_topology import CPUTopology
 from bayplan.managers.hint_merge import Offer, merge
@@ -386,6 +387,35 @@ def test_31_a_running_container_keeps_its_device_when_only_the_agent_restarted()
     assert managers.assignment("p1", "app").devices == {"example.com/dev": ("d0",)}
     managers.update_devices("example.com/dev", [PluginDevice("d0", (0,))])
     assert managers.free_devices() == {"example.com/dev": []}
+
+
+def test_75_resize_of_pinned_pods_is_infeasible_today() -> None:
+    managers = node(machine({0: "0-7"}), reservedSystemCPUs="0-1")
+    managers.admit(simple("pod-a", 2))
+    files = managers.state_files()
+    with pytest.raises(ResizeRefused) as refused:
+        managers.resize(simple("pod-a", 4))
+    assert str(refused.value) == ('Resize is infeasible for Guaranteed Pods alongside CPU Manager policy "static"')
+    assert managers.state_files() == files
+
+
+def test_75_wanted_growing_keeps_the_first_cpus_and_shrinking_returns_to_them() -> None:
+    managers = node(
+        machine({0: "0-7"}),
+        reservedSystemCPUs="0-1",
+        featureGates={"InPlacePodVerticalScalingExclusiveCPUs": True},
+    )
+    assert cpus(managers.admit(simple("pod-a", 2))) == "2-3"
+    assert managers.resize(simple("pod-a", 4)) == {"app": parse("2-5")}
+    assert format_mask(managers.shared_mask()) == "0-1,6-7"
+    with pytest.raises(ResizeRefused, match="not enough cpus available"):
+        managers.resize(simple("pod-a", 7))
+    assert managers.resize(simple("pod-a", 2)) == {"app": parse("2-3")}
+    assert format_mask(managers.shared_mask()) == "0-1,4-7"
+    with pytest.raises(ResizeRefused, match="fewer than the 2 that it started with"):
+        managers.resize(simple("pod-a", 1))
+    managers.remove("pod-a")
+    assert format_mask(managers.shared_mask()) == "0-7"
 
 
 def test_a_newly_started_node_reads_what_it_wrote() -> None:
