@@ -9,13 +9,26 @@ Source: pigeonhole and Hall's theorem; nothing of Kubernetes, which searches on.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
-
-from bayplan.dra.proof import Shortage
 
 if TYPE_CHECKING:
     from bayplan.dra.proof import Guard
     from bayplan.dra.search import Source
+
+
+@dataclass(frozen=True, slots=True)
+class Shortage:
+    """Why nothing can fit: ``wanted`` of something of which only ``available`` exist."""
+
+    what: str
+    """``devices``, ``different devices``, ``devices that share a value``, ``values``, or ``counter``."""
+    requests: tuple[str, ...]
+    """``claim: request`` of those that want it."""
+    wanted: int
+    available: int
+    detail: str = ""
+    """The constraint's attribute, or ``pool/set/counter`` (amounts then in nano units)."""
 
 
 def shortage(guard: Guard) -> Shortage | None:
@@ -187,7 +200,7 @@ def _counters(guard: Guard, fit: list[int]) -> Shortage | None:
             if source.listed is not None:
                 amounts = _all(book.use, book.keys, source.listed, offset, search.multi)
             else:
-                each = _least(book.use, book.keys, fit[source.place], offset, search.multi)
+                each = least_use(book.use, book.keys, fit[source.place], offset, search.multi)
                 amounts = {key: amount * source.need for key, amount in each.items()}
             for key, amount in amounts.items():
                 least[key] = least.get(key, 0) + amount
@@ -214,7 +227,7 @@ def _all(
     return amounts
 
 
-def _least(
+def least_use(
     use: dict[int, tuple[tuple[int, int], ...]], keys: list[tuple[str, str]], mask: int, offset: int, multi: int
 ) -> dict[object, int]:
     """Counter (or counter name) -> the least that any device in the mask consumes of it; nothing if one uses none."""

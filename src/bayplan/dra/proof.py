@@ -6,8 +6,9 @@
   there is no solution, and `Shortage` says what is short.
 * **Classes of equal devices.** Two devices that no selector, constraint, counter, taint or use of *this* search tells apart
   are interchangeable: where one failed, the other fails in the same place.
-* **Dead ends.** A request that was searched in vain from some state fails from every equal state.
-* **Look-ahead.** After a pick every later request must still have enough devices.
+* **Dead ends.** A request that was searched in vain from some state fails from every equal state; states in which alike
+  counter sets have changed places are equal (`bayplan.dra.symmetry`).
+* **Look-ahead.** After a pick every later request must still have enough devices (`bayplan.dra.lookahead`).
 * **Equal nodes.** All that mattered is one key; nodes with equal keys share the verdict.
 
 An error counts as reached exactly when depth-first search reaches it. Interchangeable devices meet the same errors, so
@@ -18,33 +19,24 @@ Cost: once per search, devices times requests; per pick, requests times a few ma
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from bayplan.dra import capacity
 from bayplan.dra.attributes import DerivedError, Value, attribute_value, derived_value
+from bayplan.dra.bounds import Shortage, shortage
 from bayplan.dra.constraints import Constraint
 from bayplan.dra.counters import join
+from bayplan.dra.lookahead import LookAhead
 from bayplan.dra.node_selection import NodeSelectorError
 from bayplan.dra.requests import MAX_DEVICES
+from bayplan.dra.symmetry import Symmetry
 from bayplan.dra.taints import blocking_taint
 
 if TYPE_CHECKING:
     from bayplan.dra.search import Pick, Search, Source, Verdict
 
 
-@dataclass(frozen=True, slots=True)
-class Shortage:
-    """Why nothing can fit: ``wanted`` of something of which only ``available`` exist."""
-
-    what: str
-    """``devices``, ``different devices``, ``devices that share a value``, ``values``, or ``counter``."""
-    requests: tuple[str, ...]
-    """``claim: request`` of those that want it."""
-    wanted: int
-    available: int
-    detail: str = ""
-    """The constraint's attribute, or ``pool/set/counter`` (amounts then in nano units)."""
+__all__ = ["Guard", "Shortage"]
 
 
 class Guard:
@@ -72,7 +64,10 @@ class Guard:
         self.class_masks: list[int] = []
         for source in self.sources:
             self._survey(source)
-        self.key = self._classify()
+        holders = self._holders_of_values()
+        self.key = self._classify(holders)
+        self.symmetry = Symmetry(self, holders)
+        self.ahead = LookAhead(self)
         self.settled = False
         self._verdict: Verdict = None
         if not self.errors:
@@ -85,8 +80,6 @@ class Guard:
     def find_shortage(self) -> Shortage | None:
         """What the requests are short of at the outset, if a bound shows it; not where an error lies on the way."""
         if self.shortage is None and not self.errors:
-            from bayplan.dra.bounds import shortage
-
             self.shortage = shortage(self)
         return self.shortage
 
@@ -172,14 +165,13 @@ class Guard:
 
     # -- classes of equal devices -----------------------------------------------------------------------------------
 
-    def _classify(self) -> object:
+    def _classify(self, shared_by: dict[tuple[int, int, object], int]) -> object:
         """Give every device in reach its class, and the whole situation its key."""
         reach = 0
         for source in self.sources:
             reach |= self.fit[source.place] | source.true | source.error
             for position in source.listed or ():
                 reach |= 1 << position
-        shared_by = self._holders_of_values()
         names: dict[object, int] = {}
         numbers: dict[object, int] = {}
         key: list[object] = []
@@ -214,25 +206,32 @@ class Guard:
         return holders
 
     def _signature(self, position: int, bit: int, holders: dict[tuple[int, int, object], int]) -> object:
-        search = self.search
-        place, pool, index = search.locate(position)
-        info = pool.devices[index]
-        multi = bool(search.multi & bit)
-        book = search.books[place]
-        use = (place, book.use[index], book.groups[index]) if info.groups and book is not None else None
-        seen: list[object] = []
+        place, pool, index = self.search.locate(position)
+        book = self.search.books[place]
+        use = (place, book.use[index], book.groups[index]) if pool.devices[index].groups and book is not None else None
+        multi = bool(self.search.multi & bit)
+        values: list[object] = []
         for source in self.sources:
-            place_ = source.place
-            asked = tuple(bool(m & bit) for m in (source.true, source.error, self.fit[place_], self.raises[place_]))
-            values: list[object] = []
             for number in source.step.constraints:
                 value = self.values[source.place].get(number, {}).get(position)
                 if value is not None and not multi and all(holders[(source.claim, number, i)] == bit for i in value):
                     values.append("its own")
                 else:
                     values.append(value)
+        return use, tuple(values), self.plain_signature(position)
+
+    def plain_signature(self, position: int) -> object:
+        """All that tells the device from others, apart from counters and constraint values."""
+        search, bit = self.search, 1 << position
+        _, pool, index = search.locate(position)
+        info = pool.devices[index]
+        multi = bool(search.multi & bit)
+        seen: list[object] = []
+        for source in self.sources:
+            place = source.place
+            seen.append(tuple(bool(m & bit) for m in (source.true, source.error, self.fit[place], self.raises[place])))
             amounts = info.amounts.get(source.step.capacity_key) if multi else None
-            seen.append((asked, tuple(values), tuple(sorted(amounts.nano.items())) if amounts is not None else None))
+            seen.append(tuple(sorted(amounts.nano.items())) if amounts is not None else None)
         used: object = None
         if multi:
             ledger = search.ledger.pool(pool.driver, pool.name)
@@ -240,7 +239,7 @@ class Guard:
             used = (tuple(sorted(left.items())), info.name in ledger.shares)
         # A list is gone through in its order and can end in a fatal error: its devices are not interchangeable.
         own = position if self.in_fatal_list & bit else None
-        return bool(search.free & bit), multi, use, used, own, tuple(seen)
+        return bool(search.free & bit), multi, used, own, tuple(seen)
 
     def _without_names(self, signature: object, names: dict[object, int]) -> object:
         if isinstance(signature, frozenset):
@@ -251,118 +250,46 @@ class Guard:
 
     # -- while searching ---------------------------------------------------------------------------------------------
 
-    def _untouched(self, position: int) -> bool:
-        return not self.search.chosen >> position & 1 and position not in self.search.sharers
+    def _failure_key(self, source: Source, number: int, position: int) -> object | None:
+        """What failed when this device failed in this place; None if it cannot be said of others."""
+        if self.search.chosen >> position & 1 or position in self.search.sharers:
+            return None
+        if number == 0 and self.symmetry.groups:
+            key = self.symmetry.first_device_key(position, source.claim)
+            if key is not None:
+                return key
+        return self.classes[position]
 
-    def skips(self, position: int, tried: set[int] | None) -> bool:
+    def skips(self, source: Source, number: int, position: int, tried: set[object] | None) -> bool:
         """Whether an equal device failed in this place."""
-        return tried is not None and self.classes[position] in tried and self._untouched(position)
+        return bool(tried) and self._failure_key(source, number, position) in (tried or ())
 
-    def refused(self, position: int, tried: set[int] | None) -> set[int] | None:
+    def refused(self, source: Source, number: int, position: int, tried: set[object] | None) -> set[object] | None:
         """The device failed in this place (and is put back): so do its equals."""
-        if not self._untouched(position):
+        key = self._failure_key(source, number, position)
+        if key is None:
             return tried
         if tried is None:
             tried = set()
-        tried.add(self.classes[position])
+        tried.add(key)
         return tried
 
-    def failed(self, pick: Pick) -> set[int] | None:
+    def failed(self, pick: Pick) -> set[object] | None:
         """Everything after the pick failed, and it was put back."""
-        return self.refused(pick.position, pick.tried)
+        return self.refused(pick.source, pick.number, pick.position, pick.tried)
 
     def viable(self, level: int, source: Source, number: int, last: int) -> bool:
         """Whether, after a pick, this and every later request still have enough devices, each for itself."""
-        if self.errors:
-            return True
-        lost = self._lost_to_counters()
-        if number < source.need and source.listed is None:
-            after = self._left_for(source, lost) & (-2 << last)
-            if after.bit_count() < source.need - number:
-                return False
-        wanted = available = 0
-        for later in self.levels[level + 1 :]:
-            most, union = -1, 0
-            for candidate in later.sources:
-                left = self._left_for(candidate, lost)
-                if candidate.listed is not None:
-                    listed = sum(1 << p for p in candidate.listed)
-                    ok = bool(listed) and listed & left == listed
-                else:
-                    ok = left.bit_count() >= candidate.need
-                if ok:
-                    most = candidate.need if most < 0 else min(most, candidate.need)
-                    union |= left
-                if candidate.step.admin or left & self.search.multi:
-                    union |= self.search.every
-            if most < 0:
-                return False
-            wanted += most
-            available |= union
-        return wanted <= available.bit_count() or available == self.search.every
-
-    def _left_for(self, source: Source, lost: int) -> int:
-        search = self.search
-        live = search.every & ~search.in_claim[source.claim] if source.step.admin else search.free & ~search.chosen
-        left = self.fit[source.place] & live & ~lost
-        states = search.states[source.claim]
-        constraints = search.plans[source.claim].constraints
-        for number in source.step.constraints:
-            state = states[number]
-            if state is None:
-                continue
-            constraint, values, rest = constraints[number], self.values[source.place][number], left
-            while rest:
-                low = rest & -rest
-                rest ^= low
-                if not _goes_with(constraint, state, values[low.bit_length() - 1]):
-                    left ^= low
-        return left
-
-    def _lost_to_counters(self) -> int:
-        """Devices whose counters no longer suffice, or whose groups no longer go with what was picked."""
-        search, lost = self.search, 0
-        for place, book in enumerate(search.books):
-            if book is None or not any(search.counted[place]):
-                continue
-            counted, left, offset = search.counted[place], book.left, search.view.offsets[place]
-            for index, use in book.use.items():
-                position = offset + index
-                if position not in self.classes or position in search.sharers:
-                    continue
-                if any(counted[counter] + amount > left[counter] for counter, amount in use):
-                    lost |= 1 << position
-                else:
-                    for name, groups in book.groups[index]:
-                        if join(search.groups.get((place, name), book.held.get(name)), groups) is None:
-                            lost |= 1 << position
-            shared = search.multi >> offset
-            if shared:
-                lost &= ~(shared << offset)
-        return lost
-
-    def _state(self, level: int) -> object:
-        search = self.search
-        claim = self.levels[level].claim
-        used = tuple((search.chosen & mask).bit_count() for mask in self.class_masks)
-        shares = tuple(
-            sorted((self.classes[p], n, tuple(sorted(search.taken[p].items()))) for p, n in search.sharers.items())
-        )
-        admin = (
-            tuple(tuple((m & mask).bit_count() for mask in self.class_masks) for m in search.in_claim)
-            if self.has_admin
-            else ()
-        )
-        return level, used, shares, admin, tuple(search.states[claim])
+        return self.errors or self.ahead.viable(level, source, number, last)
 
     def knows_dead_end(self, level: int) -> bool:
         """Whether the request was searched in vain from a state equal to this one."""
-        return bool(self.dead) and level < len(self.levels) and self._state(level) in self.dead
+        return bool(self.dead) and level < len(self.levels) and self.symmetry.state(level) in self.dead
 
     def remember_dead_end(self, level: int) -> None:
         """The request, begun in this state, was searched in vain."""
         if self.keeps_dead_ends:
-            self.dead.add(self._state(level))
+            self.dead.add(self.symmetry.state(level))
 
     def settle(self, verdict: Verdict) -> None:
         """Remember the outcome for equal nodes."""
@@ -377,9 +304,3 @@ class Guard:
         if self._verdict is None:
             return None
         return [(self.levels[level].sources[place], position) for level, place, position in self._verdict]
-
-
-def _goes_with(constraint: Constraint, state: Value, value: Value | None) -> bool:
-    if value is None:
-        return False
-    return state.isdisjoint(value) if constraint.distinct else not state.isdisjoint(value)

@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 
 GUARD_AFTER: Final = 40
 """Candidates put back before the guard joins in: by then the search is no longer an ordinary one."""
-DEFAULT_BUDGET: Final = 1_000_000
-"""Candidates tried before the search gives up with a retryable error; several seconds."""
+DEFAULT_BUDGET: Final = 200_000
+"""Candidates tried before the search gives up with a retryable error; a few seconds."""
 
 
 Verdict = list[tuple[int, int, int]] | None
@@ -133,7 +133,7 @@ class Pick:
     __slots__ = ("level", "number", "position", "source", "tried", "undo")
 
     def __init__(
-        self, level: int, source: Source, number: int, position: int, undo: Undo, tried: set[int] | None
+        self, level: int, source: Source, number: int, position: int, undo: Undo, tried: set[object] | None
     ) -> None:
         self.level = level
         self.source = source
@@ -218,7 +218,7 @@ class Search:
         frames: list[Pick | Choice] = []
         level, number, last = 0, 0, -1
         source: Source | None = None
-        tried: set[int] | None = None
+        tried: set[object] | None = None
         while True:
             if source is None:
                 if level == len(self.levels):
@@ -265,7 +265,7 @@ class Search:
 
     def _back(
         self, frames: list[Pick | Choice], claim: int, overflow: bool
-    ) -> tuple[int, Source, int, int, set[int] | None] | None:
+    ) -> tuple[int, Source, int, int, set[object] | None] | None:
         """Take back picks up to the next one that can be continued; None when nothing is left to try."""
         while frames:
             frame = frames.pop()
@@ -300,7 +300,7 @@ class Search:
                 self.guard.remember_dead_end(frame.level)
         return None
 
-    def _next(self, level: int, source: Source, number: int, last: int, tried: set[int] | None) -> Pick | None:
+    def _next(self, level: int, source: Source, number: int, last: int, tried: set[object] | None) -> Pick | None:
         """The next device after position ``last`` that the step can have, picked."""
         if source.listed is not None:
             return self._listed(level, source, number)
@@ -321,7 +321,7 @@ class Search:
             position = low.bit_length() - 1
             if source.error & low:
                 raise selection_error(step.chain, self.device(position), self.names[source.claim])
-            if guard is not None and guard.skips(position, tried):
+            if guard is not None and guard.skips(source, number, position, tried):
                 continue
             self.tries += 1
             if self.tries > self.budget:
@@ -329,11 +329,11 @@ class Search:
             undo = self.admit(source, position, low)
             if undo is None:
                 if guard is not None:
-                    tried = guard.refused(position, tried)
+                    tried = guard.refused(source, number, position, tried)
                 continue
             if guard is not None and not guard.viable(level, source, number + 1, position):
                 self.put_back(Pick(level, source, number, position, undo, None))
-                tried = guard.refused(position, tried)
+                tried = guard.refused(source, number, position, tried)
                 continue
             return Pick(level, source, number, position, undo, tried)
         return None

@@ -8,11 +8,12 @@ from typing import Any
 import msgspec
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
 from bayplan.cli.replays.allocation import Scenario, decide
 from bayplan.dra import search
 from tests.property.dra.reference import Reference
-from tests.property.dra.worlds import crowded, worlds
+from tests.property.dra.worlds import crowded, partitioned, worlds
 
 
 def answer(world: dict[str, Any]) -> Any:
@@ -57,7 +58,7 @@ def test_errors_arise_where_depth_first_search_meets_them(world: dict[str, Any],
 
 
 @pytest.mark.parametrize("guard_after", [1, 4], ids=["guard at once", "guard soon"])
-@given(world=crowded())
+@given(world=st.one_of(crowded(), partitioned()))
 def test_shortcuts_in_crowded_worlds_change_nothing(world: dict[str, Any], guard_after: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(search, "GUARD_AFTER", guard_after)

@@ -23,7 +23,7 @@ from bayplan.dra.inventory import Inventory
 from bayplan.dra.ledger import Ledger
 from bayplan.dra.search import Search
 from tests.property.dra.checker import claim_violations, world_violations
-from tests.property.dra.worlds import crowded, worlds
+from tests.property.dra.worlds import crowded, partitioned, worlds
 
 Json = dict[str, Any]
 
@@ -41,14 +41,14 @@ def plain(result: object) -> Any:
     return json.loads(msgspec.json.encode(result))
 
 
-@given(world=st.one_of(worlds(), crowded()))
+@given(world=st.one_of(worlds(), crowded(), partitioned()))
 def test_every_result_satisfies_its_claim(world: Json) -> None:
     got = plain(decide(decoded(world)))
     for claim, result in zip(world["claims"], got["results"] or [], strict=False):
         assert claim_violations(world, claim, result) == []
 
 
-@given(world=st.one_of(worlds(), crowded()), steps=st.lists(st.integers(0, 9), min_size=4, max_size=16))
+@given(world=st.one_of(worlds(), crowded(), partitioned()), steps=st.lists(st.integers(0, 9), min_size=4, max_size=16))
 def test_no_sequence_of_allocations_and_releases_overdraws_anything(world: Json, steps: list[int]) -> None:
     world = {**world, "allocated": []}
     allocator, s = allocator_of(world)
@@ -80,7 +80,7 @@ def test_no_sequence_of_allocations_and_releases_overdraws_anything(world: Json,
 
 
 @pytest.mark.parametrize("guard_after", [1, 10**9], ids=["guard at once", "no guard"])
-@given(world=st.one_of(worlds(), crowded()))
+@given(world=st.one_of(worlds(), crowded(), partitioned()))
 def test_a_search_that_fails_leaves_no_trace(world: Json, guard_after: int) -> None:
     allocator, s = allocator_of(world)
     plan = allocator.prepare(s.claims)
@@ -104,7 +104,7 @@ def test_a_search_that_fails_leaves_no_trace(world: Json, guard_after: int) -> N
         assert groups == book.held.get(name)
 
 
-@given(world=st.one_of(worlds(), crowded()))
+@given(world=st.one_of(worlds(), crowded(), partitioned()))
 def test_asking_twice_gives_the_same_bytes(world: Json) -> None:
     allocator, s = allocator_of(world)
     assert _ask(allocator, s) == _ask(allocator, s)
@@ -119,7 +119,7 @@ def shuffled(value: Any, seed: random.Random) -> Any:
     return [shuffled(v, seed) for v in value] if isinstance(value, list) else value
 
 
-@given(world=st.one_of(worlds(), crowded()), seed=st.integers(0, 2**16))
+@given(world=st.one_of(worlds(), crowded(), partitioned()), seed=st.integers(0, 2**16))
 def test_order_of_arrival_does_not_matter(world: Json, seed: int) -> None:
     counts: dict[Any, set[int]] = {}
     for s in world["slices"]:
@@ -175,7 +175,7 @@ def twin_nodes(world: Json) -> Json:
 
 
 @given(
-    world=st.one_of(worlds(), worlds(failing=True), crowded()),
+    world=st.one_of(worlds(), worlds(failing=True), crowded(), partitioned()),
     steps=st.lists(st.tuples(st.integers(0, 9), st.booleans()), min_size=6, max_size=20),
 )
 def test_what_is_remembered_between_pods_and_nodes_changes_nothing(world: Json, steps: list[tuple[int, bool]]) -> None:

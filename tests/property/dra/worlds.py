@@ -287,3 +287,88 @@ def crowded(draw: st.DrawFn) -> Json:
         "claims": wishes,
         "allocated": [],
     }
+
+
+@st.composite
+def partitioned(draw: st.DrawFn) -> Json:
+    """GPUs cut alike into overlapping partitions, and wishes for kinds of them in any order."""
+    kinds: dict[str, list[tuple[int, ...]]] = {
+        "F": [(0, 1, 2, 3)],
+        "H": [(0, 1), (2, 3)],
+        "Q": [(0,), (1,), (2,), (3,)],
+    }
+    cut = draw(st.sampled_from(["FHQ", "FH", "HQ", "FQ"]))
+    parts = [(k, slots) for k in cut for slots in kinds[k]]
+    parts = draw(st.permutations(parts))[: draw(st.integers(2, 5))]
+    found: list[Json] = []
+    for gpu in range(draw(st.integers(2, 3 if len(parts) < 4 else 2))):
+        for kind, slots in parts:
+            use = {f"s{i}": {"value": "1"} for i in slots}
+            groups = {"compatibilityGroups": ["half" if kind == "H" else "any"]} if "F" not in cut else {}
+            device: Json = {
+                "name": f"g{gpu}-{kind}{slots[0]}",
+                "attributes": {"model": {"string": kind}, "zone": {"int": gpu}, "index": {"int": len(found)}},
+                "consumesCounters": [{"counterSet": f"gpu{gpu}", "counters": use, **groups}],
+            }
+            if not draw(st.integers(0, 14)):
+                device["taints"] = [{"key": "k", "effect": "NoSchedule"}]
+            found.append(device)
+    if draw(st.booleans()):
+        found.sort(key=lambda d: d["name"].partition("-")[2])
+    names = sorted({d["consumesCounters"][0]["counterSet"] for d in found})
+    spec: Json = {"driver": DRIVER, "nodeName": "n1", "pool": {"name": "p", "generation": 1, "resourceSliceCount": 2}}
+    counters = [{"name": n, "counters": {f"s{i}": {"value": "1"} for i in range(4)}} for n in names]
+    requests: list[Json] = []
+    total = 0
+    while total < 4 and len(requests) < 4:
+        step: Json = {
+            "deviceClassName": "gpu",
+            "allocationMode": "ExactCount",
+            "count": draw(st.sampled_from([1, 1, 2])),
+        }
+        kind = draw(st.sampled_from([*cut, *cut, "*"]))
+        if kind != "*":
+            step["selectors"] = [{"cel": {"expression": f'"model" in {_attribute} && {_attribute}.model == "{kind}"'}}]
+        total += step["count"]
+        requests.append({"name": f"r{len(requests)}", "exactly": step})
+        if draw(st.booleans()):
+            break
+    if len(requests) > 1 and draw(st.integers(0, 3)) == 0:
+        step = requests[0]["exactly"]
+        requests[0] = {
+            "name": "r0",
+            "firstAvailable": [{"name": "a", **step, "count": 2}, {"name": "b", **step, "count": 1}],
+        }
+    devices_: Json = {"requests": requests}
+    if draw(st.booleans()):
+        attribute = f"{DRIVER}/{draw(st.sampled_from(['zone', 'zone', 'model']))}"
+        constraint: Json = {draw(st.sampled_from(["matchAttribute", "distinctAttribute"])): attribute}
+        if draw(st.booleans()):
+            constraint["requests"] = [r["name"] for r in requests[:2]]
+        devices_["constraints"] = [constraint]
+    claim = {"metadata": {"name": "c0", "namespace": "ns", "uid": "uid-c0"}, "spec": {"devices": devices_}}
+    slices = [
+        {"metadata": {"name": "s"}, "spec": {**spec, "devices": found}},
+        {"metadata": {"name": "t"}, "spec": {**spec, "sharedCounters": counters}},
+    ]
+    held = [d for d in found if not draw(st.integers(0, 11))][:1]
+    return {
+        "id": "w",
+        "features": dict(ALL_FEATURES),
+        "node": {"metadata": {"name": "n1"}},
+        "slices": slices,
+        "classes": [{"metadata": {"name": "gpu"}, "spec": {}}],
+        "claims": [claim],
+        "allocated": [
+            {
+                "metadata": {"name": "old", "namespace": "ns", "uid": "uid-old"},
+                "spec": {"devices": {}},
+                "status": {
+                    "allocation": {
+                        "devices": {"results": [{"request": "r", "driver": DRIVER, "pool": "p", "device": d["name"]}]}
+                    }
+                },
+            }
+            for d in held
+        ],
+    }

@@ -18,7 +18,7 @@ from bayplan.dra.ledger import Ledger
 
 
 class Scenario(msgspec.Struct):
-    id: str
+    id: Any
     node: Node
     features: dict[str, bool] = {}
     slices: list[ResourceSlice] = []

@@ -15,7 +15,7 @@ from bayplan.dra import node_allocatable as sums
 
 
 class Scenario(msgspec.Struct):
-    id: str
+    id: Any
     node: Node
     pod: Pod
     features: dict[str, bool] = {}

@@ -20,7 +20,7 @@ from bayplan.dra.skip_operations import declares_feature, hooks, needs_feature
 
 
 class Scenario(msgspec.Struct, rename="camel"):
-    id: str
+    id: Any
     nodes: list[Node]
     features: dict[str, bool] = {}
     slices: list[ResourceSlice] = []
