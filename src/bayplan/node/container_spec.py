@@ -6,7 +6,7 @@ from bayplan.api.base import RawQuantity
 from bayplan.api.core import Container, Pod
 from bayplan.api.quantity import Quantity
 from bayplan.managers.assignment import ContainerAssignment
-from bayplan.node.environment import Lookups, container_environment, expand
+from bayplan.node.environment import Lookups, container_environment, expand_all
 from bayplan.node.runtime.contract import ContainerSpec, Resources
 from bayplan.wire.cdi import ContainerEdits, merge_env
 
@@ -79,7 +79,7 @@ def build_spec(
     hostname = (pod.spec.hostname_override or pod.spec.hostname if pod.spec else None) or name
     listed = [f"{key}={value}" for key, value in {"HOSTNAME": hostname, **own}.items()]
     env = dict(_split(text) for text in merge_env(listed, edits.env or ()))
-    command = tuple(expand(text, own) for text in container.command or ())
+    command = expand_all(container.command or (), own)
     return ContainerSpec(
         id=run_id(uid, container.name, restart_count),
         pod_uid=uid,
@@ -89,7 +89,7 @@ def build_spec(
         restart_count=restart_count,
         command=command,
         # Without a command the image's own would run, which nobody has: args alone mean nothing here.
-        args=tuple(expand(text, own) for text in container.args or ()) if command else (),
+        args=expand_all(container.args or (), own) if command else (),
         env=env,
         working_dir=container.working_dir or None,
         resources=resources,

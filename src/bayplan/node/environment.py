@@ -12,7 +12,7 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from bayplan.api.base import RawQuantity
@@ -28,7 +28,19 @@ from bayplan.api.core import (
 )
 from bayplan.api.quantity import Quantity
 
-__all__ = ["ContainerConfigError", "Lookups", "container_environment", "expand", "sources"]
+__all__ = [
+    "MAX_ENVIRONMENT",
+    "ContainerConfigError",
+    "Lookups",
+    "container_environment",
+    "expand",
+    "expand_all",
+    "sources",
+]
+
+MAX_ENVIRONMENT = 6 * 1024 * 1024
+"""Most characters that variables, or an argument, may have when expanded: Linux executes nothing with more than 6 MiB of
+arguments and environment (execve(2)). Without a bound a few variables that double each other fill the node's memory."""
 
 _REFERENCE = re.compile(r"\$(?:\$|\(([^)]*)\))")
 _SUBSCRIPT = re.compile(r"metadata\.(labels|annotations)\['([^']*)'\]")
@@ -69,7 +81,8 @@ def sources(container: Container) -> tuple[set[str], set[str]]:
 
 
 def container_environment(pod: Pod, container: Container, lookups: Lookups) -> dict[str, str]:
-    """The variables in the order of their definition. Raises :class:`ContainerConfigError`."""
+    """The variables in the order of their definition. Raises :class:`ContainerConfigError`, also where the values are
+    longer than :data:`MAX_ENVIRONMENT` together."""
     values: dict[str, str] = {}
     for source in container.env_from or ():
         prefix = source.prefix or ""
@@ -81,23 +94,55 @@ def container_environment(pod: Pod, container: Container, lookups: Lookups) -> d
         else:
             continue
         values.update((prefix + key, text) for key, text in sorted(data.items()) if _NAME.fullmatch(prefix + key))
+    length = sum(map(len, values.values()))
     for variable in container.env or ():
         value = _value(pod, container, variable, values, lookups)
         if value is not None:
+            length += len(value) - len(values.get(variable.name, ""))
+            if length > MAX_ENVIRONMENT:
+                raise _too_long(f"env: {variable.name}: the variables")
             values[variable.name] = value
     return values
 
 
 def expand(text: str, values: Mapping[str, str]) -> str:
-    """``$(NAME)`` replaced by the variable's value."""
+    """``$(NAME)`` replaced by the variable's value. Raises :class:`ContainerConfigError` where the result is longer than
+    :data:`MAX_ENVIRONMENT`; no longer text is ever made."""
+    left = MAX_ENVIRONMENT - len(text)
 
     def replace(match: re.Match[str]) -> str:
+        nonlocal left
         name = match[1]
         if name is None:
             return "$"
-        return values.get(name, match[0])
+        value = values.get(name, match[0])
+        left -= len(value)
+        if left < 0:
+            raise _too_long(f"{text[:40]!r}: the text")
+        return value
 
-    return _REFERENCE.sub(replace, text)
+    # Behind the last ")" no reference can end; looking for its end at every "$(" there would take quadratic time.
+    end = text.rfind(")") + 1
+    return _REFERENCE.sub(replace, text[:end]) + text[end:].replace("$$", "$")
+
+
+def expand_all(texts: Iterable[str], values: Mapping[str, str]) -> tuple[str, ...]:
+    """Each text expanded, :data:`MAX_ENVIRONMENT` in total."""
+    found: list[str] = []
+    length = 0
+    for text in texts:
+        found.append(expand(text, values))
+        length += len(found[-1])
+        if length > MAX_ENVIRONMENT:
+            raise _too_long("the command with its arguments")
+    return tuple(found)
+
+
+def _too_long(what: str) -> ContainerConfigError:
+    return ContainerConfigError(
+        f"{what} would be longer than {MAX_ENVIRONMENT} characters after the expansion of $(NAME); "
+        "no program can be started with so much"
+    )
 
 
 def _value(pod: Pod, container: Container, variable: EnvVar, values: Mapping[str, str], lookups: Lookups) -> str | None:

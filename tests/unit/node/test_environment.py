@@ -51,6 +51,27 @@ def test_references(text: str, result: str) -> None:
     assert expand(text, {"A": "1", "B": "2"}) == result
 
 
+def test_variables_that_double_each_other_are_an_error_and_take_no_memory() -> None:
+    bomb = [{"name": "V0", "value": "x" * 1000}]
+    bomb += [{"name": f"V{i}", "value": f"$(V{i - 1})" * 8} for i in range(1, 40)]
+    with pytest.raises(ContainerConfigError, match="would be longer than 6291456 characters"):
+        environment(*bomb)
+
+
+def test_arguments_are_bounded_together() -> None:
+    pod = make_pod(
+        {"name": "app", "command": ["x"], "args": ["$(A)"] * 10, "env": [{"name": "A", "value": "y" * 10**6}]}
+    )
+    with pytest.raises(ContainerConfigError, match="the command with its arguments"):
+        build_spec(pod, find_container(pod, "app"), 0, Resources(), ContainerEdits(), LOOKUPS)
+
+
+def test_references_without_an_end_take_linear_time() -> None:
+    text = "$(" * 500_000
+    assert expand(text, {"A": "1"}) == text
+    assert expand("$(A)" + text + "$$", {"A": "1"}) == "1" + text + "$"
+
+
 def test_a_value_uses_names_defined_before_it() -> None:
     env = environment({"name": "A", "value": "1"}, {"name": "B", "value": "$(A)-$(C)"}, {"name": "C", "value": "3"})
     assert env == {"A": "1", "B": "1-$(C)", "C": "3"}
