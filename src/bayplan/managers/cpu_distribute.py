@@ -21,7 +21,7 @@ from collections.abc import Iterator, Sequence
 from bayplan.managers.cpu_accumulator import Accumulator, NotEnoughCPUs, take_packed
 from bayplan.managers.cpu_topology import CPUTopology
 
-SUBSET_BUDGET = 300_000
+SUBSET_BUDGET = 100_000
 _GROWTH = frozenset(1 << n for n in range(12)) | {0}
 
 
@@ -141,6 +141,7 @@ class _Search:
         self.smallest = -(-groups // -(-all_groups // len(topology.numa)))
         self.largest = min(groups, len(self.order))
         self.budget = SUBSET_BUDGET
+        self.known: dict[tuple[int, ...], tuple[float, list[int]]] = {}
         self.topology = topology
         self.by_socket = False
 
@@ -162,7 +163,8 @@ class _Search:
         """The best set of ``size`` nodes; ``sockets`` > 0: only of sets that touch so many sockets."""
         each = self._each(size)
         best_balance = math.inf
-        best: tuple[list[int], list[int], int] | None = None
+        best: tuple[list[int], list[int]] | None = None
+        self.known.clear()
         for storage in subsets(self.order, size):
             if best_balance == 0:
                 break
@@ -174,13 +176,13 @@ class _Search:
                 continue
             if not self._qualifies(nodes, each):
                 continue
-            balance, remainder, remainder_size = self._balance(nodes, each)
+            balance, remainder = self._balance(nodes, each)
             if balance < best_balance:
                 best_balance = balance
-                best = (storage if self.share else nodes, remainder, remainder_size)
+                best = (storage if self.share else nodes, remainder)
         if best is None:
             return None
-        return best[0][:size], best[1][: best[2]]
+        return best[0][:size], best[1]
 
     def _qualifies(self, nodes: list[int], each: int) -> bool:
         free, group = self.free, self.group
@@ -190,8 +192,17 @@ class _Search:
             return False
         return all(free[node] >= each for node in nodes)
 
-    def _balance(self, nodes: list[int], each: int) -> tuple[float, list[int], int]:
-        """How even the free counts are after the allocation; the nodes that give the remainder, and their number."""
+    def _balance(self, nodes: list[int], each: int) -> tuple[float, list[int]]:
+        """How even the free counts are after the allocation, and the nodes that give the remainder. It depends on the
+        free counts of the nodes only, not on their names: most machines have few different ones."""
+        key = tuple(self.free[node] for node in nodes)
+        known = self.known.get(key)
+        if known is None:
+            balance, remainder, size = self._weigh(nodes, each)
+            known = self.known[key] = (balance, [nodes.index(node) for node in remainder[:size]])
+        return known[0], [nodes[index] for index in known[1]]
+
+    def _weigh(self, nodes: list[int], each: int) -> tuple[float, list[int], int]:
         left = dict(self.free)
         for node in nodes:
             left[node] -= each
