@@ -150,7 +150,8 @@ class NodeInfo:
         self.pods[info.uid] = info
         requested = self.requested
         for name, amount in info.requests.items():
-            requested[name] = requested.get(name, 0) + amount
+            if amount:  # a zero would make equal nodes look different
+                requested[name] = requested.get(name, 0) + amount
         self.nonzero_cpu += info.nonzero[0]
         self.nonzero_memory += info.nonzero[1]
         if info.ports:

@@ -209,6 +209,8 @@ class Decider:
         """The nodes that pass everything but claims and checks, and the refusals of the others."""
         state = self.state
         result = Candidates(failure=Unschedulable(state.count))
+        if not state.count:
+            result.failure.plugins.add(NODE_NAME.plugin)  # nothing to refuse it: it sleeps until a node comes
         wanted_node = (info.pod.spec.node_name if info.pod.spec is not None else None) or ""
         allowed = self.node_sets.allowed(info.pod)
         if only is not None:

@@ -175,15 +175,18 @@ class SchedulingQueue(Generic[K]):
             entry.place = "gone"
 
     def refused(self, entry: Entry[K], plugins: Iterable[str], now: float, *, error: bool = False) -> None:
-        """The attempt failed: because of `plugins`, or of an error that is tried again after the backoff."""
+        """The attempt failed: because of `plugins`, or of an error that is tried again after the backoff.
+
+        Where no plugin refused it, no event could wake it, so that counts as an error.
+        """
         if self.entries.get(entry.key) is not entry:
             return
         entry.plugins = frozenset(plugins)
-        entry.error = error
+        entry.error = error or not entry.plugins
         entry.slept_at = now
         if entry.gate:
             self._gate(entry, entry.gate)
-        elif error or not entry.plugins:
+        elif entry.error:
             self._wait(entry, now)
         else:
             entry.place = "unschedulable"

@@ -128,6 +128,9 @@ def test_too_many_pods() -> None:
 
 def test_no_nodes() -> None:
     assert said(World(), pod("p")) == "no nodes available to schedule pods"
+    outcome = World().decider.decide(World().info(pod("p")))
+    assert isinstance(outcome, Unschedulable)
+    assert outcome.plugins == {"NodeName"}, "any node that comes wakes it"
 
 
 # -- claims; expected texts from the recorded situations of the same names

@@ -74,6 +74,17 @@ def test_backoff_doubles_to_ten_seconds() -> None:
     assert waits == [1, 2, 4, 8, 10, 10]
 
 
+def test_a_refusal_by_nobody_keeps_its_backoff() -> None:
+    q = queue()
+    q.add("a", "a", 0, 0.0)
+    entry = q.pop(0.0)
+    assert entry is not None
+    q.refused(entry, [], 0.0)
+    assert not q.has_ready()
+    assert q.pop(0.9) is None
+    assert q.pop(1.0) is entry
+
+
 def test_after_five_minutes_it_is_tried_anyhow() -> None:
     q = queue()
     q.add("a", "a", 0, 0.0)
