@@ -145,6 +145,8 @@ class Decider:
             return best
         for rejection, names in refused_at.items():
             failure.add(rejection, names, len(names))
+        if not failure.plugins:
+            failure.plugins.add(NODE_NAME.plugin)  # there is no node: any that comes may help
         return failure
 
     def _wanted(self, needs: PodNeeds | None) -> int:

@@ -9,7 +9,7 @@ import pytest
 from bayplan.api.gates import FeatureGates
 from bayplan.explain.scheduling import fit_message
 from bayplan.scheduling.cycle import Placement, sample_size
-from bayplan.scheduling.status import SchedulingError
+from bayplan.scheduling.status import SchedulingError, Unschedulable
 
 from .build import (
     World,
@@ -128,9 +128,7 @@ def test_too_many_pods() -> None:
 
 def test_no_nodes() -> None:
     assert said(World(), pod("p")) == "no nodes available to schedule pods"
-    outcome = World().decider.decide(World().info(pod("p")))
-    assert isinstance(outcome, Unschedulable)
-    assert outcome.plugins == {"NodeName"}, "any node that comes wakes it"
+    assert World().refusal(pod("p")).plugins == {"NodeName"}, "any node that comes wakes it"
 
 
 # -- claims; expected texts from the recorded situations of the same names
