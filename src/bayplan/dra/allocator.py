@@ -35,9 +35,10 @@ from bayplan.dra.ledger import Ledger, claim_holder, claim_key
 from bayplan.dra.node_selection import NodeSelectorError
 from bayplan.dra.requests import MAX_DEVICES, ClaimPlan, Step, compile_claim, content_key
 from bayplan.dra.result import allocation_result
-from bayplan.dra.search import DEFAULT_BUDGET, Level, Search, Source, Verdict, allowed_mask, suitable_mask
+from bayplan.dra.search import DEFAULT_BUDGET, Search, Verdict
 from bayplan.dra.selectors import masks_of, selection_error
 from bayplan.dra.shapes import Shapes, may_have_shapes
+from bayplan.dra.state import Level, Source, allowed_mask, suitable_mask
 
 if TYPE_CHECKING:
     from bayplan.dra.record import Record

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from bayplan.dra.proof import Guard
-    from bayplan.dra.search import Source
+    from bayplan.dra.state import Source
 
 
 @dataclass(frozen=True, slots=True)

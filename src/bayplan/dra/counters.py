@@ -43,7 +43,6 @@ class CounterBook:
         "held",
         "keys",
         "left",
-        "sets",
         "use",
         "users",
     )
@@ -71,7 +70,6 @@ class CounterBook:
                 self.groups[position] = tuple(info.groups.items()) if features.device_compatibility_groups else ()
                 for name in info.groups:
                     self.users[name] = self.users.get(name, 0) | 1 << position
-        self.sets = list(self.users)
         self._devices: list[tuple[DeviceInfo, tuple[tuple[int, int], ...]]] = [
             (info, tuple((place[key], amount) for key, amount in info.consumption.items() if key in place))
             for slice_ in view.all_slices

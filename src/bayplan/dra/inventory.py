@@ -136,8 +136,11 @@ class Inventory:
         name, labels = (metadata.name or "", metadata.labels) if metadata is not None else ("", None)
         view = views.get(name)
         # Objects from a watch are replaced, never changed in place: the same labels object means the same labels.
-        if view is None or (view.labels is not labels and view.labels != (labels or {})):
-            view = views[name] = self._gather(name, labels or {}, features)
+        if view is None or view.labels is not labels:
+            if view is not None and view.labels == (labels or {}):
+                view.labels = labels or {}
+            else:
+                view = views[name] = self._gather(name, labels or {}, features)
         return view
 
     def _gather(self, name: str, labels: Mapping[str, str], features: Features) -> NodeView:

@@ -17,7 +17,7 @@ from bayplan.dra.counters import CounterBook, join
 
 if TYPE_CHECKING:
     from bayplan.dra.proof import Guard
-    from bayplan.dra.search import Source
+    from bayplan.dra.state import Source
 
 
 Want = tuple[int, tuple[int, ...], int, int, int]

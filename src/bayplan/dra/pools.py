@@ -35,7 +35,6 @@ class PoolView:
         "all_slices",
         "binding",
         "chains",
-        "content_key",
         "counter_users",
         "counters",
         "devices",
@@ -78,7 +77,6 @@ class PoolView:
         """Selector chain -> its masks, see `bayplan.dra.selectors`."""
         self.masks: dict[object, int] = {}
         """Other masks that depend on the pool's content alone, by what they mean."""
-        self.content_key: object = None
         self._free = 0
         self._free_version = -1
 

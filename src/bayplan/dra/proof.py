@@ -33,7 +33,8 @@ from bayplan.dra.symmetry import Symmetry
 from bayplan.dra.taints import blocking_taint
 
 if TYPE_CHECKING:
-    from bayplan.dra.search import Pick, Search, Source, Verdict
+    from bayplan.dra.search import Pick, Search, Verdict
+    from bayplan.dra.state import Source
 
 
 __all__ = ["Guard", "Shortage"]

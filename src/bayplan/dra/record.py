@@ -32,7 +32,8 @@ from bayplan.dra.proof import Guard, Shortage
 from bayplan.dra.taints import blocking_taint
 
 if TYPE_CHECKING:
-    from bayplan.dra.search import Search, Source
+    from bayplan.dra.search import Search
+    from bayplan.dra.state import Source
 
 NAMES_KEPT: Final = 3
 """Devices named per reason; the rest are only counted."""

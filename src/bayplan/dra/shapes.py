@@ -28,8 +28,9 @@ from bayplan.dra.ledger import Ledger
 from bayplan.dra.node_selection import NodeSelectorError
 from bayplan.dra.pools import PoolView
 from bayplan.dra.requests import ClaimPlan, Step
-from bayplan.dra.search import Verdict, allowed_mask, suitable_mask
+from bayplan.dra.search import Verdict
 from bayplan.dra.selectors import masks_of
+from bayplan.dra.state import allowed_mask, suitable_mask
 
 SEEN: Final = -1
 """The node was searched once for claims of this content."""
