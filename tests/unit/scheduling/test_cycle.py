@@ -9,7 +9,7 @@ import pytest
 from bayplan.api.gates import FeatureGates
 from bayplan.explain.scheduling import fit_message
 from bayplan.scheduling.cycle import Placement, sample_size
-from bayplan.scheduling.status import SchedulingError, Unschedulable
+from bayplan.scheduling.status import SchedulingError
 
 from .build import (
     World,
