@@ -100,9 +100,10 @@ class Level:
 class Undo:
     """What a pick replaced."""
 
-    __slots__ = ("counted", "groups", "states", "taken")
+    __slots__ = ("chosen", "counted", "groups", "states", "taken")
 
-    def __init__(self) -> None:
+    def __init__(self, chosen: int) -> None:
+        self.chosen = chosen
         self.states: list[ConstraintState] | None = None
         self.counted: tuple[int, Sequence[tuple[int, int]]] | None = None
         self.groups: dict[tuple[int, str], Groups] | None = None
@@ -200,7 +201,7 @@ class State:
                 f"slice {info.slice.name} skips node operations, but the DRAOptionalNodeOperations feature is disabled"
             )
             raise AllocationError(FEATURE_DISABLED, f"{self.where(source)}: device {info.id}: {why}")
-        undo = Undo()
+        undo = Undo(self.chosen)
         if states is not None:
             undo.states, self.states[source.claim] = self.states[source.claim], states
         if takes_counters:
@@ -236,7 +237,8 @@ class State:
             if not was_in_claim:
                 self.in_claim[claim] &= ~bit
         else:
-            self.chosen &= ~bit
+            # Not just without this device: admin access may have it beside another claim.
+            self.chosen = undo.chosen
             self.in_claim[claim] &= ~bit
 
     def _selects_node(self, info: DeviceInfo) -> bool:

@@ -266,3 +266,10 @@ def test_features_name_their_profile() -> None:
     assert ALL.profile.name == "experimental"
     with pytest.raises(ValueError, match="Nonsense"):
         Features.from_names({"Nonsense": True})
+
+
+def test_an_admin_pick_that_is_put_back_leaves_the_other_claims_device_taken() -> None:
+    allocator = allocator_of(slice_of(gpus(3)))
+    normal = claim_of(*(request(f"r{i}") for i in range(3)), name="a")
+    admin = claim_of(request("watch", "any", 1, f"{INDEX} < 2", adminAccess=True), request("more"), name="b")
+    assert allocator.allocate([normal, admin], NODE) is None
