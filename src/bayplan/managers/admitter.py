@@ -115,6 +115,16 @@ class Admitter:
                     )
         return notes
 
+    def _refusal_notes(self, pod: PodView) -> list[Note]:
+        """What the refusal by the topology policy does not say itself."""
+        words: list[str] = []
+        if pod.pod_level and self.topology.scope == "pod":
+            faults = [policy.shared_pool_fault(pod) for policy in (self.cpu, self.memory) if policy]
+            words += [fault for fault in faults if fault]
+        if self.memory:
+            words += self.memory.groups_in_use(pod.uid)
+        return [Note(text) for text in words]
+
     def _settled(self, pod: PodView, container: ContainerView | None) -> TopologyHint | None:
         """The nodes that a container (None: the whole pod) already holds everything on; None when it does not."""
         containers = pod.containers if container is None else [container]
@@ -192,8 +202,8 @@ class Admitter:
                 MergeStep(name, hint, admitted, obstacles(calls, hint, self.topology.policy == "single-numa-node"))
             )
         if not admitted:
-            if record is not None and self.memory:
-                record.notes += [Note(text) for text in self.memory.groups_in_use(pod.uid)]
+            if record is not None:
+                record.notes += self._refusal_notes(pod)
             self.metrics.add(m.TOPOLOGY_ERRORS)
             self.metrics.add(m.ALIGNED_FAILURES, scope=self.topology.scope, boundary="numa_node")
             message = REJECTED_POD_LEVEL[self.topology.scope] if pod.pod_level else REJECTED

@@ -155,7 +155,7 @@ class StaticCPUPolicy:
         if not count:
             return {}
         if pod.pod_level:
-            if not self._shared_pool_ok(pod):
+            if self.shared_pool_fault(pod):
                 return {CPU: HintSet(1)}
             bubble = self.state.pods.get(pod.uid)
             if bubble is not None and "pod-level-restart" not in self.quirks:
@@ -172,12 +172,13 @@ class StaticCPUPolicy:
             return {CPU: self._hints(held, 0, count)}
         return {CPU: self._hints(self.free(), self.reusable.get(pod.uid, 0) | held, count)}
 
-    def _shared_pool_ok(self, pod: PodView) -> bool:
+    def shared_pool_fault(self, pod: PodView) -> str | None:
+        """Why the pod-level budget leaves no CPUs for a container that needs the pod's shared pool; None when it does."""
         try:
             check_shared_pool(_slices(pod), pod.pod_cpus, CPU, "cpus")
-        except AllocationError:
-            return False
-        return True
+        except AllocationError as error:
+            return error.message
+        return None
 
     def _hints(self, free: int, reusable: int, count: int) -> HintSet:
         topology = self.topology

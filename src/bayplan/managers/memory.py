@@ -58,7 +58,7 @@ class StaticMemoryPolicy:
             return {}
         if pod.pod_level:
             requests: Requests = pod.pod_memory
-            if not self._shared_pool_ok(pod):
+            if self.shared_pool_fault(pod):
                 return {name: HintSet(1) for name in requests}
             bubble = self.state.pods.get(pod.uid)
             if bubble is not None and "pod-level-restart" not in self.quirks:
@@ -71,12 +71,13 @@ class StaticMemoryPolicy:
                 return _recorded(held, requests)
         return self._hints(pod.uid, requests) if requests else {}
 
-    def _shared_pool_ok(self, pod: PodView) -> bool:
+    def shared_pool_fault(self, pod: PodView) -> str | None:
+        """Why the pod-level budget leaves no memory for a container that needs the pod's shared pool; None when it does."""
         try:
             self._check_shared_pools(pod)
-        except AllocationError:
-            return False
-        return True
+        except AllocationError as error:
+            return error.message
+        return None
 
     def _check_shared_pools(self, pod: PodView) -> None:
         for name, total in pod.pod_memory.items():

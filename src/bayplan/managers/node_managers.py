@@ -14,10 +14,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from bayplan.api.base import RawQuantity
 from bayplan.api.config import KubeletConfiguration
-from bayplan.api.core import Pod
+from bayplan.api.core import Container, Pod, PodSpec, ResourceRequirements
 from bayplan.api.cpuset import format_mask
 from bayplan.api.gates import FeatureGates
+from bayplan.api.meta import ObjectMeta
 from bayplan.machine.kubelet_view import kubelet_view
 from bayplan.machine.topology import Machine
 from bayplan.managers import metrics as m
@@ -185,6 +187,24 @@ class NodeManagers:
             self.remove(view.uid)
         self._update_gauges()
         return admission
+
+    def explain(self, pod: Pod) -> list[str]:
+        """Why the node would refuse this pod now, in words with numbers (empty: it would not), and what else is worth
+        knowing. Changes nothing."""
+        answer = self.clone().admit(pod, record=True)
+        assert answer.record is not None
+        words = [] if answer.admitted else [f"{answer.reason}: {answer.message}"]
+        if not answer.admitted:
+            words += [obstacle for merge in answer.record.merges for obstacle in merge.obstacles]
+        return words + [note.text for note in answer.record.notes]
+
+    def largest_exclusive(self) -> int:
+        """The most CPUs that one Guaranteed container (with next to no memory) could be given exclusively now, by this
+        node's policies. Cost: an admission on a copy for each number tried, from the free CPUs downwards."""
+        for count in range(self.free_mask().bit_count(), 0, -1):
+            if self.clone().admit(_probe(count)).admitted:
+                return count
+        return 0
 
     def readmit(self, pods: Iterable[Pod], running: Iterable[tuple[str, str]] = ()) -> list[Admission]:
         """After :meth:`start` with state files: admits the node's pods again, in order of creation; then drops the state
@@ -466,6 +486,12 @@ class NodeManagers:
         self.metrics.set(m.CPU_EXCLUSIVE, assigned.bit_count())
         for node, mask in self.cpu_topology.numa.items():
             self.metrics.set(m.CPU_PER_NUMA, (assigned & mask).bit_count(), numa_node=str(node))
+
+
+def _probe(cpus: int) -> Pod:
+    amounts: dict[str, RawQuantity] = {"cpu": str(cpus), "memory": "4Ki"}
+    container = Container(name="probe", resources=ResourceRequirements(requests=amounts, limits=dict(amounts)))
+    return Pod(metadata=ObjectMeta(uid="bayplan-probe", name="probe"), spec=PodSpec(containers=[container]))
 
 
 def _minor(version: str) -> int:

@@ -186,6 +186,9 @@ def test_17_free_in_all_but_not_on_one_node() -> None:
     )
     assert answer.record is not None
     [why] = answer.record.merges[-1].obstacles
+    assert managers.largest_exclusive() == 8
+    assert why in managers.explain(simple("p", 12))
+    assert managers.explain(simple("p", 8)) == []
     assert why == (
         "cpu/cpu: needs 2 NUMA nodes even when they are empty (12 asked for, 16 free, at most 8 on one NUMA node)"
     )

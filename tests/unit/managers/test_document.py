@@ -117,6 +117,7 @@ def test_empty_shared_pool_is_rejected() -> None:
     managers = pod_level_node("pod")
     answer = managers.admit(EMPTY_SHARED_POOL)
     assert (answer.admitted, answer.reason) == (False, "TopologyAffinityError")
+    assert any("leaving no cpus for shared containers" in words for words in managers.explain(EMPTY_SHARED_POOL))
     lenient = node(
         machine({0: "0-7"}),
         reservedSystemCPUs="0",
