@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import socket
 from pathlib import Path
@@ -12,7 +13,8 @@ import yaml
 
 from bayplan.api.scheduler_config import SchedulerConfig, SchedulerConfigError, parse_scheduler_config
 from bayplan.components import process
-from bayplan.components.scheduler import running
+from bayplan.components.metrics_endpoint import EndpointError, serving_metrics
+from bayplan.components.scheduler import Scheduler
 
 
 def read_config(path: str) -> SchedulerConfig:
@@ -36,9 +38,19 @@ def read_config(path: str) -> SchedulerConfig:
     default=None,
     help="Work only while holding the Lease. Default: as the configuration says, else yes.",
 )
+@click.option(
+    "--metrics-port",
+    type=click.IntRange(0, 65535),
+    help="Serve /metrics and /healthz on this port of the loopback address; 0 takes a free one. Default: not.",
+)
 @click.option("-v", "--verbose", is_flag=True)
 def scheduler(
-    kubeconfig: str | None, config_file: str | None, feature_gates: str, leader_elect: bool | None, verbose: bool
+    kubeconfig: str | None,
+    config_file: str | None,
+    feature_gates: str,
+    leader_elect: bool | None,
+    metrics_port: int | None,
+    verbose: bool,
 ) -> None:
     """Run the scheduler: nodes and devices for pods."""
     process.log_to_stderr(verbose)
@@ -52,7 +64,13 @@ def scheduler(
 
     async def main(stop: asyncio.Event) -> None:
         async def work() -> None:
-            async with running(client, config, gates, instance=socket.gethostname()) as program:
+            async with contextlib.AsyncExitStack() as stack:
+                program = Scheduler(client, config, gates, instance=socket.gethostname())
+                if metrics_port is not None:
+                    serving = serving_metrics(metrics_port, program.metrics.registry, lambda: program.ready)
+                    click.echo(f"metrics on http://127.0.0.1:{await stack.enter_async_context(serving)}", err=True)
+                stack.push_async_callback(program.stop)
+                await program.start()
                 await program.run_until(stop)
 
         try:
@@ -67,6 +85,8 @@ def scheduler(
                 renew_deadline=election.renew_deadline,
                 retry_period=election.retry_period,
             )
+        except EndpointError as error:
+            raise click.ClickException(str(error)) from None
         finally:
             await client.close()
 

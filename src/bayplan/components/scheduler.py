@@ -74,7 +74,7 @@ class Scheduler:
             HINTS, first_backoff=config.pod_initial_backoff, longest_backoff=config.pod_max_backoff
         )
         self.world = World(client, gates, self)
-        self.metrics = SchedulerMetrics(self.queue.counts)
+        self.metrics = SchedulerMetrics(self.queue.counts, self._refused_by_plugin)
         self._recorders = {
             name: EventRecorder(client, name, instance=instance or name, style="series", clock=wall)
             for name in self.profiles
@@ -125,6 +125,11 @@ class Scheduler:
         await self.world.stop()
         for recorder in self._recorders.values():
             await recorder.stop()
+
+    @property
+    def ready(self) -> bool:
+        """Its caches are filled and it decides."""
+        return self._loop_task is not None and not self._loop_task.done()
 
     async def run_until(self, stop: asyncio.Event) -> None:
         """Return when `stop` is set; the defect that ended deciding, if that comes first."""
@@ -251,6 +256,16 @@ class Scheduler:
             if pod is not None and pod.spec is not None and not pod.spec.node_name:
                 self.pending(None, pod)
 
+    def _refused_by_plugin(self) -> dict[tuple[str, str], int]:
+        counts: dict[tuple[str, str], int] = {}
+        for entry in self.queue.entries.values():
+            for plugin in entry.plugins if entry.place == "unschedulable" else ():
+                members = [entry.payload] if isinstance(entry.payload, PodInfo) else entry.payload.members.values()
+                for info in members:
+                    key = plugin, self.profile_of(info).scheduler_name
+                    counts[key] = counts.get(key, 0) + 1
+        return counts
+
     # -- nominations
 
     def _restore_nomination(self, info: PodInfo) -> None:
@@ -312,9 +327,14 @@ class Scheduler:
         decider = self._deciders[profile.scheduler_name]
         started = self._clock()
         needs: PodNeeds | None = None
+        name, point = profile.scheduler_name, self.metrics.point
         try:
             needs = decider.needs(info)
+            filtering = self._clock()
+            point("PreFilter", "Success", name, filtering - started)
             outcome = self._decide(decider, info, needs)
+            found = "Success" if isinstance(outcome, Placement) else "Unschedulable"
+            point("Filter", found, name, self._clock() - filtering)
         except Refused as refused:
             outcome = Unschedulable(self.world.state.count, prefilter=str(refused), plugins={"DynamicResources"})
         except SchedulingError as error:
@@ -342,7 +362,9 @@ class Scheduler:
     # -- success
 
     def _place(self, entry: Entry[str], profile: Profile, placement: Placement, started: float) -> None:
+        began = self._clock()
         self.book(placement)
+        self.metrics.point("Reserve", "Success", profile.scheduler_name, self._clock() - began)
         work = self._carry_out(entry, profile, placement, started)
         self.in_flight[entry.key] = self.spawn(work, f"bind-{placement.pod.name}")
 
@@ -350,6 +372,7 @@ class Scheduler:
         info = placement.pod
         plans = placement.claims.plans
         written = False
+        began = self._clock()
         try:
             if plans:
                 claims = await self.binder.write_claims(plans)
@@ -358,7 +381,11 @@ class Scheduler:
                 await self.binder.wait_for_conditions(
                     claims, profile.binding_timeout, lambda: self.announce_wait(info, placement.node)
                 )
+            binding = self._clock()
+            if plans:
+                self.metrics.point("PreBind", "Success", profile.scheduler_name, binding - began)
             await self.binder.bind(info, placement.node)
+            self.metrics.point("Bind", "Success", profile.scheduler_name, self._clock() - binding)
         except BindFailed as failure:
             await self._undo(placement, written)
             self._failed(entry, info, profile, failure.reason, failure.message, {"DynamicResources"}, error=True)
@@ -398,6 +425,8 @@ class Scheduler:
     def release(self, placement: Placement) -> None:
         self.world.state.forget(placement.pod.uid)
         self.world.dra.give_up(placement.claims)
+        # What was booked is free again, which no watch tells those who wait for it.
+        self.happened(ClusterEvent("AssignedPod", "Delete", placement.pod.pod, None))
 
     async def _undo(self, placement: Placement, written: bool) -> None:
         self.release(placement)
@@ -481,6 +510,7 @@ class Scheduler:
             failure.postfilter.append("preemption: not eligible due to terminating pod on the nominated node.")
             return None
         self.metrics.preemption_attempts.inc()
+        began = self._clock()
         found, counts = find_victims(
             info,
             failure,
@@ -490,6 +520,8 @@ class Scheduler:
             claims=self._gates.enabled("DRAPreemption"),
             checks=self.decider_of(info).checks,
         )
+        result = "Unschedulable" if found is None else "Success"
+        self.metrics.point("PostFilter", result, self.profile_of(info).scheduler_name, self._clock() - began)
         if found is None:
             nodes = failure.nodes
             text = f"preemption: 0/{nodes} nodes are available: {node_counts(counts)}."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
@@ -16,8 +16,11 @@ _POINT = [0.0001 * 2**i for i in range(12)]
 
 
 class _Pending(Collector):
-    def __init__(self, counts: Callable[[], dict[str, int]]) -> None:
+    """Gauges that are read from the queue when somebody asks."""
+
+    def __init__(self, counts: Callable[[], dict[str, int]], refused: Callable[[], dict[tuple[str, str], int]]) -> None:
         self._counts = counts
+        self._refused = refused
 
     def collect(self) -> list[GaugeMetricFamily]:
         family = GaugeMetricFamily(
@@ -27,15 +30,25 @@ class _Pending(Collector):
         )
         for queue, count in self._counts().items():
             family.add_metric([queue], count)
-        return [family]
+        refused = GaugeMetricFamily(
+            "scheduler_unschedulable_pods",
+            "Pods that a plugin refused, by plugin.",
+            labels=["plugin", "profile"],
+        )
+        for (plugin, profile), count in self._refused().items():
+            refused.add_metric([plugin, profile], count)
+        return [family, refused]
 
 
 class SchedulerMetrics:
-    """What the loop observes; `pending` reads the queue when somebody asks."""
+    """What the loop observes. `pending`: entries by queue; `refused`: entries by refusing plugin and profile."""
 
-    def __init__(self, pending: Callable[[], dict[str, int]], registry: CollectorRegistry | None = None) -> None:
-        self.registry = registry if registry is not None else CollectorRegistry()
-        self.registry.register(_Pending(pending))
+    def __init__(
+        self, pending: Callable[[], dict[str, int]], refused: Callable[[], dict[tuple[str, str], int]]
+    ) -> None:
+        self.registry = CollectorRegistry()
+        self.registry.register(_Pending(pending, refused))
+        self._points: dict[tuple[str, str, str], Histogram] = {}
         self.attempts = Counter(
             "scheduler_schedule_attempts_total",
             "Attempts to schedule pods, by result: scheduled, unschedulable, error.",
@@ -81,12 +94,6 @@ class SchedulerMetrics:
             ["queue", "event"],
             registry=self.registry,
         )
-        self.unschedulable = Gauge(
-            "scheduler_unschedulable_pods",
-            "Pods that a plugin refused, by plugin.",
-            ["plugin", "profile"],
-            registry=self.registry,
-        )
         self.preemption_attempts = Counter(
             "scheduler_preemption_attempts_total",
             "Attempts to make room by evicting pods.",
@@ -104,3 +111,11 @@ class SchedulerMetrics:
             ["status"],
             registry=self.registry,
         )
+
+    def point(self, extension_point: str, status: str, profile: str, seconds: float) -> None:
+        """One pass of an extension point; `status` is Success, Unschedulable or Error."""
+        key = (extension_point, status, profile)
+        child = self._points.get(key)
+        if child is None:
+            child = self._points[key] = self.points.labels(*key)
+        child.observe(seconds)
