@@ -22,6 +22,8 @@ __all__ = ["HTTPClient", "HTTPTransport"]
 
 _TOKEN_SECONDS = 60.0
 _MAX_EVENT = 16 << 20
+_CONNECTIONS = 32
+"""Requests at once; more only wait. Each needs a connection of its own, and a TLS handshake costs more than most requests."""
 
 
 class HTTPTransport:
@@ -35,6 +37,7 @@ class HTTPTransport:
         self._stream_timeout = aiohttp.ClientTimeout(total=None, sock_connect=timeout)
         self._user_agent = user_agent
         self._session: aiohttp.ClientSession | None = None
+        self._slots = asyncio.Semaphore(_CONNECTIONS)
         self._token = connection.token
         self._token_read = float("-inf")
 
@@ -76,6 +79,7 @@ class HTTPTransport:
     async def request(
         self, method: str, path: str, query: Mapping[str, str], body: bytes | None, content_type: str
     ) -> tuple[int, bytes]:
+        # Watches are not counted here: they hold a connection for hours.
         headers = self._headers()
         if body is not None:
             headers["Content-Type"] = content_type
@@ -83,15 +87,18 @@ class HTTPTransport:
         while True:
             attempts -= 1
             try:
-                async with self._open().request(
-                    method,
-                    path,
-                    params=query or None,
-                    data=body,
-                    headers=headers,
-                    timeout=self._timeout,
-                    server_hostname=self._connection.tls_server_name or None,
-                ) as response:
+                async with (
+                    self._slots,
+                    self._open().request(
+                        method,
+                        path,
+                        params=query or None,
+                        data=body,
+                        headers=headers,
+                        timeout=self._timeout,
+                        server_hostname=self._connection.tls_server_name or None,
+                    ) as response,
+                ):
                     return response.status, await response.read()
             except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as error:
                 if attempts == 0 or isinstance(error, aiohttp.ClientConnectorError):

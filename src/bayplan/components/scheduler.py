@@ -22,22 +22,22 @@ from bayplan.api.gates import FeatureGates
 from bayplan.api.scheduler_config import Profile, SchedulerConfig
 from bayplan.api.scheduling import PodGroup
 from bayplan.client.api import Client
-from bayplan.client.errors import ApiError, ClientError
+from bayplan.client.errors import ClientError
 from bayplan.client.events import EventRecorder
 from bayplan.components.scheduler_binding import BINDING_POLL, Binder, BindFailed
 from bayplan.components.scheduler_gangs import GangScheduling
 from bayplan.components.scheduler_metrics import SchedulerMetrics
+from bayplan.components.scheduler_preemption import Preemptor
 from bayplan.components.scheduler_report import Reporter
 from bayplan.components.scheduler_world import World
 from bayplan.dra.record import Record
 from bayplan.explain.allocation import allocation_cause
-from bayplan.explain.scheduling import fit_message, node_counts, with_causes
+from bayplan.explain.scheduling import fit_message, with_causes
 from bayplan.scheduling.cluster import PodInfo
 from bayplan.scheduling.cycle import Decider, Placement
 from bayplan.scheduling.dynamic_resources import PodNeeds, Refused
 from bayplan.scheduling.hints import HINTS
 from bayplan.scheduling.prediction import Prediction
-from bayplan.scheduling.preemption import Preemption, find_victims
 from bayplan.scheduling.queue import ClusterEvent, Entry, SchedulingQueue
 from bayplan.scheduling.status import SchedulingError, Unschedulable
 
@@ -101,6 +101,7 @@ class Scheduler:
         """Claim -> names of the pods (in its namespace) that wait for it."""
         for decider in self._deciders.values():
             decider.new_record = Record
+        self._preemptor = Preemptor(self, client, claims=gates.enabled("DRAPreemption"))
         self._nominated: dict[str, str] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self.in_flight: dict[str, asyncio.Task[None]] = {}
@@ -157,6 +158,13 @@ class Scheduler:
 
     def decider_of(self, info: PodInfo) -> Decider:
         return self._deciders[self.profile_of(info).scheduler_name]
+
+    def nominated_node(self, uid: str) -> str | None:
+        """The node for which the pod waits after a preemption."""
+        return self._nominated.get(uid)
+
+    def reporter(self) -> Reporter:
+        return self._report
 
     def report(self, info: PodInfo, reason: str, message: str) -> None:
         """Condition and event of a pod that was not placed."""
@@ -447,13 +455,14 @@ class Scheduler:
         error: bool = False,
         nominated: str | None = None,
     ) -> None:
-        current = self.queue.payload(entry.key)
-        if not isinstance(current, PodInfo):
+        pod = self.world.pods.get(info.namespace, info.name)
+        if self.queue.entries.get(entry.key) is not entry or pod is None:
             return  # deleted meanwhile
+        # It may have changed since it was decided; changes during the binding were passed over.
+        current = entry.payload = self.world.state.pod_info(pod)
         result = "error" if error else "unschedulable"
         self.metrics.attempts.labels(result, profile.scheduler_name).inc()
         self.queue.refused(entry, plugins, self._clock(), error=error)
-        # The binding may have been decided on an older state of the pod than the one to report on.
         self.spawn(self._report.failed(current, reason, message, nominated=nominated), "report")
         self._wake.set()
 
@@ -477,14 +486,14 @@ class Scheduler:
                 failure.postfilter.append("deallocation of ResourceClaim completed")
         preemption = None
         if deallocate is None:
-            preemption = self._preempt(info, needs, failure)
+            preemption = self._preemptor.find(info, needs, failure)
         text = fit_message(failure.nodes, failure.counts, prefilter=failure.prefilter, postfilter=failure.postfilter)
         text = with_causes(text, self.causes(failure))
         if deallocate is not None:
             self.spawn(self.binder.deallocate(deallocate), "deallocate")
         if preemption is not None:
             self._nominate(info, preemption.node)
-            self.spawn(self._evict(info, preemption), "preempt")
+            self.spawn(self._preemptor.evict(info, preemption), "preempt")
         self._failed(
             entry,
             info,
@@ -498,65 +507,6 @@ class Scheduler:
     def causes(self, failure: Unschedulable) -> list[tuple[str, str]]:
         """Node by node, what the allocator's records say."""
         return [(node, allocation_cause(record)) for node, record in failure.causes]
-
-    # -- preemption
-
-    def _preempt(self, info: PodInfo, needs: PodNeeds | None, failure: Unschedulable) -> Preemption | None:
-        policy = info.pod.spec.preemption_policy if info.pod.spec is not None else None
-        if policy == "Never":
-            failure.postfilter.append("preemption: not eligible due to preemptionPolicy=Never.")
-            return None
-        if self._victims_are_leaving(info):
-            failure.postfilter.append("preemption: not eligible due to terminating pod on the nominated node.")
-            return None
-        self.metrics.preemption_attempts.inc()
-        began = self._clock()
-        found, counts = find_victims(
-            info,
-            failure,
-            self.world.state,
-            self.world.dra,
-            needs if not failure.prefilter else None,
-            claims=self._gates.enabled("DRAPreemption"),
-            checks=self.decider_of(info).checks,
-        )
-        result = "Unschedulable" if found is None else "Success"
-        self.metrics.point("PostFilter", result, self.profile_of(info).scheduler_name, self._clock() - began)
-        if found is None:
-            nodes = failure.nodes
-            text = f"preemption: 0/{nodes} nodes are available: {node_counts(counts)}."
-            failure.postfilter.append(text)
-            return None
-        self.metrics.preemption_victims.observe(len(found.victims))
-        return found
-
-    def _victims_are_leaving(self, info: PodInfo) -> bool:
-        """Pods of lower priority on the nominated node are already being deleted: evicting more would be waste."""
-        node = self._nominated.get(info.uid)
-        holder = self.world.state.nodes.get(node) if node is not None else None
-        if holder is None:
-            return False
-        return any(
-            p.priority < info.priority and p.pod.metadata is not None and p.pod.metadata.deletion_timestamp
-            for p in holder.pods.values()
-        )
-
-    async def _evict(self, info: PodInfo, preemption: Preemption) -> None:
-        for victim in preemption.victims:
-            text = f"{self.profile_of(info).scheduler_name}: preempting to accommodate a higher priority pod"
-            await self._report.disrupted(victim, text)
-            try:
-                await self._client.delete(Pod, victim.name, victim.namespace, uid=victim.uid)
-            except ApiError as error:
-                if not error.not_found:
-                    log.warning("preempting %s/%s: %s", victim.namespace, victim.name, error)
-                continue
-            except ClientError as error:
-                log.warning("preempting %s/%s: %s", victim.namespace, victim.name, error)
-                continue
-            self._report.event(
-                victim, "Preempted", f"Preempted by pod {info.uid} on node {preemption.node}", action="Preempting"
-            )
 
 
 def _changed(old: Pod, new: Pod) -> bool:

@@ -104,10 +104,11 @@ class World:
         if old is None:
             return [ClusterEvent("Node", "Add", None, node)]
         static = self.state.nodes[name or ""].static
-        # Heartbeats change nothing that a pod could wait for.
-        if before == static and _label_part(old) == _label_part(node):
-            return []
-        return [ClusterEvent("Node", "Update", old, node)]
+        if before != static or _labels(old) != _labels(node):
+            return [ClusterEvent("Node", "Update", old, node)]
+        if _manager_state(old) != _manager_state(node):
+            return [ClusterEvent("NodeManagerState", "Update", old, node)]
+        return []  # heartbeats change nothing that a pod could wait for
 
     def _class(self, old: DeviceClass | None, new: DeviceClass) -> Iterable[ClusterEvent]:
         self.dra.put_class(new)
@@ -170,8 +171,9 @@ def _key(obj: Any) -> tuple[str, str]:
     return obj.metadata.namespace or "", obj.metadata.name or ""
 
 
-def _label_part(node: Node) -> tuple[Any, Any]:
-    metadata = node.metadata
-    if metadata is None:
-        return None, None
-    return metadata.labels, (metadata.annotations or {}).get(MANAGER_STATE)
+def _labels(node: Node) -> Any:
+    return node.metadata.labels if node.metadata is not None else None
+
+
+def _manager_state(node: Node) -> str | None:
+    return (node.metadata.annotations or {}).get(MANAGER_STATE) if node.metadata is not None else None

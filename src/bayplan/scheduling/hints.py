@@ -70,6 +70,14 @@ def _claim(payload: Any, event: ClusterEvent) -> bool:
     return new is None or allocation_of(new) is None or allocation_of(new) != allocation_of(old)
 
 
+def _shared_claim(payload: Any, event: ClusterEvent) -> bool:
+    """A pod that used one of the pod's own claims is gone; devices that become free tell it by their claims."""
+    if event.action != "Delete" or event.old is None:
+        return False
+    gone = set(claim_names(event.old))
+    return any(not gone.isdisjoint(claim_names(info.pod)) for info in _pods(payload)) if gone else False
+
+
 def _device_class(payload: Any, event: ClusterEvent) -> bool:
     """The class is new or changed: pods without claims care only where it provides a resource they ask for."""
     if event.new is None:
@@ -123,8 +131,12 @@ HINTS: Final[Mapping[str, Mapping[str, Hint]]] = {
         "DeviceClass": _device_class,
         "ResourceSlice": _slice,
         "DeviceTaintRule": _always,
-        "AssignedPod": lambda payload, event: event.action == "Delete",
+        "AssignedPod": _shared_claim,
     },
-    "NUMAAwareScheduling": {"Node": _node_added_or_changed, "AssignedPod": _frees_resources},
+    "NUMAAwareScheduling": {
+        "Node": _node_added_or_changed,
+        "NodeManagerState": _always,
+        "AssignedPod": _frees_resources,
+    },
     "GangScheduling": {"AssignedPod": _group_member, "PodGroup": _always, "Node": _node_added_or_changed},
 }
