@@ -22,6 +22,8 @@ from bayplan.managers.cpu_accumulator import Accumulator, NotEnoughCPUs, take_pa
 from bayplan.managers.cpu_topology import CPUTopology
 
 SUBSET_BUDGET = 100_000
+FEW_SUBSETS = 5_000
+"""Up to so many subsets are walked one by one; beyond, nodes with equal free counts are weighed as one class."""
 _GROWTH = frozenset(1 << n for n in range(12)) | {0}
 
 
@@ -165,7 +167,7 @@ class _Search:
         best_balance = math.inf
         best: tuple[list[int], list[int]] | None = None
         self.known.clear()
-        for storage in subsets(self.order, size):
+        for storage in self._candidates(size):
             if best_balance == 0:
                 break
             self.budget -= 1
@@ -183,6 +185,32 @@ class _Search:
         if best is None:
             return None
         return best[0][:size], best[1]
+
+    def _candidates(self, size: int) -> Iterator[list[int]]:
+        """The node sets of one size, in lexicographic order of position. Balance depends on free counts only, so where
+        there are many sets and few different counts, the first set of every combination of counts stands for all."""
+        if self.share or self.by_socket or math.comb(len(self.order), size) <= FEW_SUBSETS:
+            yield from subsets(self.order, size)
+            return
+        classes: dict[int, list[int]] = {}
+        for position, node in enumerate(self.order):
+            classes.setdefault(self.free[node], []).append(position)
+        firsts = sorted(self._first_of_each(list(classes.values()), size))
+        yield from ([self.order[position] for position in positions] for positions in firsts)
+
+    def _first_of_each(self, classes: list[list[int]], size: int) -> Iterator[tuple[int, ...]]:
+        """For every way to draw ``size`` members from the classes, the one with the lowest positions."""
+        if not classes:
+            if size == 0:
+                yield ()
+            return
+        rest = sum(len(members) for members in classes[1:])
+        for count in range(max(0, size - rest), min(size, len(classes[0])) + 1):
+            for others in self._first_of_each(classes[1:], size - count):
+                self.budget -= 1
+                if self.budget < 0:
+                    raise DistributionBudget
+                yield tuple(sorted((*classes[0][:count], *others)))
 
     def _qualifies(self, nodes: list[int], each: int) -> bool:
         free, group = self.free, self.group
@@ -210,6 +238,11 @@ class _Search:
         if not remainder:
             return _deviation(list(left.values())), [], 0
         candidates = [node for node in nodes if left[node] >= self.group]
+        if candidates and len({left[node] for node in candidates}) == 1 and not self.share:
+            # equal nodes: one group from each of the first ones is the most even way, and the first one found
+            after = self._hand_out(left, candidates, remainder)
+            if after is not None and sum(left[node] for node in candidates) >= remainder:
+                return _deviation(list(after.values())), candidates, len(candidates)
         best: tuple[float, list[int], int] = (math.inf, [], 0)
         for size in range(len(candidates), 0, -1):
             for storage in subsets(candidates, size):
