@@ -60,17 +60,21 @@ class Guard:
         self.has_admin = any(source.step.admin for source in self.sources)
         self.dead: set[object] = set()
         self.keeps_dead_ends = not self._may_overflow()
-        self.shortage: Shortage | None = None
         self.classes: dict[int, int] = {}
         self.class_masks: list[int] = []
+        self.settled = False
+        self._verdict: Verdict = None
+        reach = [self._reach(source) for source in self.sources]
+        self.shortage = self._too_few(reach)
+        if self.shortage is not None:
+            self.settled = True
+            return
         for source in self.sources:
-            self._survey(source)
+            self._survey(source, reach[source.place])
         holders = self._holders_of_values()
         self.key = self._classify(holders)
         self.symmetry = Symmetry(self, holders)
         self.ahead = LookAhead(self)
-        self.settled = False
-        self._verdict: Verdict = None
         if not self.errors:
             if self.key in search.verdicts:
                 self.settled, self._verdict = True, search.verdicts[self.key]
@@ -92,25 +96,45 @@ class Guard:
             most[level.claim] = most.get(level.claim, 0) + max((s.need for s in level.sources), default=0)
         return any(total > MAX_DEVICES for total in most.values())
 
-    def _survey(self, source: Source) -> None:
-        """Ask every device that the source may reach, and see which it could have in the search's first state."""
+    def _reach(self, source: Source) -> int:
+        """Ask every device that the source may reach; those that pass the selectors and are not ruled out for good."""
         search, step = self.search, source.step
-        constraints = search.plans[source.claim].constraints
         if source.listed is not None:
+            listed = sum(1 << p for p in source.listed)
             if step.constraints or step.derived:
                 self.errors = True
-                self.in_fatal_list |= sum(1 << p for p in source.listed)
-            reach = sum(1 << p for p in source.listed) & (search.every if step.admin else search.free)
-        else:
-            reach = (search.every if step.admin else search.free) & source.allowed
-            unknown = reach & ~source.known
-            while unknown:
-                low = unknown & -unknown
-                source.ask(low.bit_length() - 1, search.view)
-                unknown ^= low
-            if source.error & reach:
-                self.errors = True
-            reach &= source.true & source.suitable
+                self.in_fatal_list |= listed
+            return listed & (search.every if step.admin else search.free)
+        reach = (search.every if step.admin else search.free) & source.allowed
+        unknown = reach & ~source.known
+        while unknown:
+            low = unknown & -unknown
+            source.ask(low.bit_length() - 1, search.view)
+            unknown ^= low
+        if source.error & reach:
+            self.errors = True
+        return reach & source.true & source.suitable
+
+    def _too_few(self, reach: list[int]) -> Shortage | None:
+        """A request with too few devices at first sight: no need to look at each of them, if none can be an error."""
+        pools = self.search.view.pools
+        skips = not self.search.features.optional_node_operations
+        if self.errors or any(source.step.derived for source in self.sources):
+            return None
+        if any(pool.per_device or (skips and pool.skips_operations) for pool in pools):
+            return None
+        for level in self.levels:
+            counts = [reach[source.place].bit_count() for source in level.sources]
+            if all(have < source.need for source, have in zip(level.sources, counts, strict=True)):
+                source = level.sources[0]
+                who = f"{self.search.names[source.claim]}: {source.step.name}"
+                return Shortage("devices", (who,), source.need, counts[0])
+        return None
+
+    def _survey(self, source: Source, reach: int) -> None:
+        """See which of the devices in reach the source could have in the search's first state."""
+        step = source.step
+        constraints = self.search.plans[source.claim].constraints
         for number in step.constraints:
             self.values[source.place][number] = {}
         while reach:

@@ -123,7 +123,7 @@ def steps(draw: st.DrawFn, alternative: bool, selectors: list[str]) -> Json:
         step["tolerations"] = [draw(st.sampled_from([{"operator": "Exists"}, {"key": "k", "operator": "Exists"}]))]
     if _maybe(draw, 2):
         step["capacity"] = {"requests": {"mem": str(draw(st.integers(0, 4)))}}
-    if not alternative and _maybe(draw, 1):
+    if not alternative and _maybe(draw, 2):
         step["adminAccess"] = True
     return step
 
@@ -261,7 +261,7 @@ def crowded(draw: st.DrawFn) -> Json:
                 step["selectors"] = [{"cel": {"expression": draw(st.sampled_from(SELECTORS))}}]
             if kind == "shares" and _maybe(draw, 5):
                 step["capacity"] = {"requests": {"mem": str(draw(st.integers(1, 2)))}}
-            if _maybe(draw, 1):
+            if _maybe(draw, 2):
                 step["adminAccess"] = True
             if _maybe(draw, 2):
                 step.pop("adminAccess", None)
