@@ -9,6 +9,7 @@ $(READY): requirements.lock pyproject.toml
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	$(BIN)/python -m compileall -q src
 	touch $(READY)
 
 demo: $(READY)
@@ -24,7 +25,7 @@ check: $(READY)
 	$(BIN)/lint-imports
 
 bench: $(READY)
-	for b in bench/bench_*.py; do $(BIN)/python $$b || exit 1; done
+	for b in bench/*.py; do $(BIN)/python $$b || exit 1; done
 
 soak: $(READY)
 	BAYPLAN_SOAK=1 $(BIN)/pytest
