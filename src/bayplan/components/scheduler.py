@@ -374,7 +374,14 @@ class Scheduler:
         self.book(placement)
         self.metrics.point("Reserve", "Success", profile.scheduler_name, self._clock() - began)
         work = self._carry_out(entry, profile, placement, started)
-        self.in_flight[entry.key] = self.spawn(work, f"bind-{placement.pod.name}")
+        task = self.in_flight[entry.key] = self.spawn(work, f"bind-{placement.pod.name}")
+        task.add_done_callback(lambda done: self._never_began(entry.key, placement, done))
+
+    def _never_began(self, key: str, placement: Placement, task: asyncio.Task[None]) -> None:
+        """A task that is cancelled before its first step runs none of its own clean-up: nothing may stay booked for it."""
+        if self.in_flight.get(key) is task:
+            del self.in_flight[key]
+            self.release(placement)
 
     async def _carry_out(self, entry: Entry[str], profile: Profile, placement: Placement, started: float) -> None:
         info = placement.pod
