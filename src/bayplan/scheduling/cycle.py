@@ -22,12 +22,14 @@ from typing import Final
 from bayplan.api.resource import ResourceClaim
 from bayplan.scheduling.cluster import ClusterState, NodeInfo, PodInfo
 from bayplan.scheduling.dynamic_resources import (
+    NOT_ON_NODE,
     NOTHING,
     PLUGIN,
     DynamicResources,
     NodeClaims,
     PodNeeds,
     Refused,
+    pinned_nodes,
 )
 from bayplan.scheduling.node_filters import AFFINITY, NODE_NAME, fit, intolerable_preferences, shared_verdict
 from bayplan.scheduling.node_sets import NodeSets
@@ -125,6 +127,8 @@ class Decider:
             return Unschedulable(self.state.count, prefilter=str(refused), plugins={PLUGIN})
         candidates = self.candidates(info, needs, only)
         failure = candidates.failure
+        if needs is not None:
+            _keep_pinned(candidates, pinned_nodes(needs))
         best: Placement | None = None
         wanted = self._wanted(needs)
         asked = found = 0
@@ -286,3 +290,15 @@ class Decider:
             start = self._random.randrange(len(members)) if len(members) > 1 else 0
             for offset in range(len(members)):
                 yield score, members[(start + offset) % len(members)]
+
+
+def _keep_pinned(candidates: Candidates, pinned: frozenset[str] | None) -> None:
+    """Claims that are allocated for certain nodes leave only those; the others need not be asked one by one."""
+    if pinned is None:
+        return
+    for index, (score, members) in enumerate(candidates.groups):
+        kept = [node for node in members if node.name in pinned]
+        if len(kept) < len(members):
+            others = [node.name for node in members if node.name not in pinned]
+            candidates.failure.add(NOT_ON_NODE, others, len(others))
+            candidates.groups[index] = (score, kept)

@@ -580,6 +580,23 @@ def usable_on(allocation: AllocationResult | None, node: Node) -> bool:
     return node_selector_matches(selector, metadata.labels or {}, metadata.name or "")
 
 
+def pinned_nodes(needs: PodNeeds) -> frozenset[str] | None:
+    """The only nodes on which the pod's allocated claims can be used, where they name nodes; None where they do not."""
+    pinned: frozenset[str] | None = None
+    for claim, _ in needs.allocated:
+        allocation = allocation_of(claim)
+        terms = (
+            allocation.node_selector.node_selector_terms if allocation and allocation.node_selector else None
+        ) or ()
+        if len(terms) != 1 or not terms[0].match_fields:
+            continue
+        for field_ in terms[0].match_fields:
+            if field_.key == "metadata.name" and field_.operator == "In":
+                names = frozenset(field_.values or ())
+                pinned = names if pinned is None else pinned & names
+    return pinned
+
+
 def _chosen(claim: ResourceClaim, allocation: AllocationResult) -> list[tuple[int, int]]:
     """For each prioritized list of the claim: (index of the alternative taken, number of alternatives)."""
     taken = {r.request for r in (allocation.devices.results if allocation.devices is not None else None) or ()}

@@ -28,6 +28,14 @@ def _pods(payload: Any) -> list[PodInfo]:
     return [payload] if isinstance(payload, PodInfo) else list(payload.members.values())
 
 
+def _claims_of(info: PodInfo) -> frozenset[str]:
+    """The names of the pod's claims; many sleeping pods are asked for every event."""
+    known: frozenset[str] | None = info.memo.get("claim-names")
+    if known is None:
+        known = info.memo["claim-names"] = frozenset(claim_names(info.pod))
+    return known
+
+
 def _always(payload: Any, event: ClusterEvent) -> bool:
     return True
 
@@ -60,10 +68,11 @@ def _claim(payload: Any, event: ClusterEvent) -> bool:
     old, new = event.old, event.new
     some: ResourceClaim = new if new is not None else old
     metadata: Any = some.metadata
+    owners = [o.uid for o in metadata.owner_references or ()]
     for info in _pods(payload):
-        if info.namespace == metadata.namespace and metadata.name in claim_names(info.pod):
+        if metadata.name in _claims_of(info) and info.namespace == metadata.namespace:
             return True
-        if any(o.uid == info.uid for o in metadata.owner_references or ()):
+        if info.uid in owners:
             return True
     if old is None or allocation_of(old) is None:
         return False
@@ -75,7 +84,7 @@ def _shared_claim(payload: Any, event: ClusterEvent) -> bool:
     if event.action != "Delete" or event.old is None:
         return False
     gone = set(claim_names(event.old))
-    return any(not gone.isdisjoint(claim_names(info.pod)) for info in _pods(payload)) if gone else False
+    return any(not gone.isdisjoint(_claims_of(info)) for info in _pods(payload)) if gone else False
 
 
 def _device_class(payload: Any, event: ClusterEvent) -> bool:
