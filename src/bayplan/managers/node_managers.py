@@ -20,6 +20,7 @@ from bayplan.api.core import Container, Pod, PodSpec, ResourceRequirements
 from bayplan.api.cpuset import format_mask
 from bayplan.api.gates import FeatureGates
 from bayplan.api.meta import ObjectMeta
+from bayplan.api.quantity import QuantityError
 from bayplan.machine.kubelet_view import kubelet_view
 from bayplan.machine.topology import Machine
 from bayplan.managers import metrics as m
@@ -43,6 +44,7 @@ from bayplan.managers.device import DeviceManager
 from bayplan.managers.memory_state import MachineState, MemoryState
 from bayplan.managers.metrics import ManagerMetrics
 from bayplan.managers.pod_view import ContainerView, PodView, compile_pod
+from bayplan.managers.provider import UNEXPECTED
 from bayplan.managers.record import AdmissionRecord, Note
 from bayplan.managers.start_cpu import build_cpu_policy, restore_cpu, validate_cpu_state
 from bayplan.managers.start_devices import restore_devices
@@ -161,7 +163,11 @@ class NodeManagers:
         a kubelet does until its next collection). Admitting a pod again that is already known (agent restart, retry)
         changes nothing and gives the same answer, apart from imitated quirks.
         """
-        view = compile_pod(pod, self.gates)
+        try:
+            view = compile_pod(pod, self.gates)
+        except QuantityError as error:
+            uid = (pod.metadata.uid if pod.metadata else None) or ""
+            return Admission(uid, False, UNEXPECTED, f"a resource amount of the pod cannot be read: {error}")
         self._pods[view.uid] = view
         self.collect()
         trace = (
@@ -212,8 +218,9 @@ class NodeManagers:
 
         ``running``: (pod uid, container) of containers that the runtime still runs: they keep their plugin devices even
         while the plugin has not registered again. After a reboot nothing runs, and such pods are refused."""
-        pods = list(pods)
+        pods, running = list(pods), list(running)
         self.admitter.device.running = set(running)
+        self.adopt(running)
         for pod in pods:
             view = compile_pod(pod, self.gates)
             self._pods[view.uid] = view
@@ -222,6 +229,16 @@ class NodeManagers:
         self._sources_ready = True
         self.collect()
         return answers
+
+    def adopt(self, running: Iterable[tuple[str, str]]) -> None:
+        """Containers (pod uid, name) that run already while this object is new: reconciliation brings all of them to
+        their CPUs, for it cannot know what was applied before."""
+        for key in running:
+            self._runtime.setdefault(key, _Runtime(container_id=key[1]))
+
+    def running(self) -> list[tuple[str, str]]:
+        """The containers that were started and have not ended."""
+        return [key for key, runtime in self._runtime.items() if not runtime.ended]
 
     def assume_known(self, pods: Iterable[Pod]) -> None:
         """Makes these pods active without admitting them, and lets collection begin: the first half of

@@ -28,8 +28,9 @@ class Quirk:
 TABLE: tuple[Quirk, ...] = (
     Quirk(
         "distribute-shared-subsets",
-        "choice",
-        "distribute-cpus-across-numa on 4, 6, 7 or 8 nodes: the best set of nodes is overwritten by later candidates",
+        "refusal",
+        "distribute-cpus-across-numa on 4, 6, 7 or 8 nodes: the best set of nodes is overwritten by later candidates, "
+        "which may not even hold the request",
     ),
     Quirk(
         "distribute-ignores-sockets",
@@ -95,8 +96,9 @@ TABLE: tuple[Quirk, ...] = (
     ),
     Quirk(
         "init-only-hugepages",
-        "choice",
-        "pod scope: memory types that only init containers request are missing in the pod's total",
+        "refusal",
+        "pod scope: memory types that no app container requests are missing in the pod's total, so NUMA nodes without "
+        "them can be chosen",
         reference="kubernetes#140816",
     ),
     Quirk(
@@ -111,7 +113,7 @@ TABLE: tuple[Quirk, ...] = (
     ),
     Quirk(
         "init-cpus-not-preferred",
-        "choice",
+        "leak",
         "CPUs of a finished init container may be reused but are not preferred, and stay assigned beside the app's",
         reference="kubernetes#112228",
     ),

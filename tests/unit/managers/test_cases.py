@@ -41,8 +41,10 @@ def test_01_init_container_cpus_are_not_preferred_and_the_leak_is_reported() -> 
     assert "not enough cpus available to satisfy request: requested=3, available=2" in b.message
 
 
-def test_01_wanted_init_cpus_are_reused_first() -> None:
-    managers = node(ONE_SOCKET_8, reservedSystemCPUs="0,4", quirks=NO_QUIRKS)
+@pytest.mark.parametrize("imitated", [NO_QUIRKS, False])
+def test_01_wanted_init_cpus_are_reused_first(imitated: frozenset[str] | bool) -> None:
+    """So does bayplan's own agent."""
+    managers = node(ONE_SOCKET_8, reservedSystemCPUs="0,4", quirks=imitated)
     managers.admit(simple("pod-x", 1))
     a = managers.admit(pod("pod-a", container("app", 2), init=[container("init", 1)]))
     assert parse(cpus(a)) & parse("5")

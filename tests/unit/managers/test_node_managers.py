@@ -32,6 +32,18 @@ def test_reconcile_moves_shared_containers_once_per_change() -> None:
     assert format_mask(managers.shared_mask()) == "0-7"
 
 
+def test_after_a_restart_every_running_container_is_brought_to_its_cpus() -> None:
+    first = node(EIGHT, reservedSystemCPUs="0,4")
+    first.admit(simple("pinned", 2))
+    first.start_container("pinned", "app", "run-1")
+    assert first.reconcile().updates == ()
+    second = node(EIGHT, reservedSystemCPUs="0,4", files=first.state_files())
+    second.readmit([simple("pinned", 2)], first.running())
+    [update] = second.reconcile().updates
+    assert format_mask(update.cpuset_mask) == "1,5"
+    assert second.reconcile().updates == ()
+
+
 def test_policy_none_restricts_nobody() -> None:
     managers = node(EIGHT, cpuManagerPolicy="none")
     answer = managers.admit(simple("a", 2))
@@ -40,6 +52,14 @@ def test_policy_none_restricts_nobody() -> None:
     assert managers.reconcile().updates == ()
     assert (managers.shared_mask(), managers.reserved_mask(), managers.allocatable_mask()) == (0, 0, 0)
     assert managers.state_files()["cpu_manager_state"].startswith('{"policyName":"none","defaultCpuSet":""')
+
+
+def test_an_amount_that_is_none_refuses_the_pod_and_nothing_else() -> None:
+    managers = node(EIGHT, reservedSystemCPUs="0")
+    answer = managers.admit(simple("odd", "two"))
+    assert (answer.admitted, answer.reason) == (False, "UnexpectedAdmissionError")
+    assert "cannot be read" in answer.message
+    assert managers.pods() == ()
 
 
 def test_unknown_pods() -> None:

@@ -201,7 +201,7 @@ class Player:
 
     def _restart(self, changes: Mapping[str, Any]) -> dict[str, Any]:
         assert self.managers is not None
-        pods = self.managers.pods()
+        pods, running = self.managers.pods(), self.managers.running()
         for key, value in changes.items():
             if value is None:
                 self.config.pop(key, None)
@@ -213,6 +213,7 @@ class Player:
         if managers is None:
             return result
         managers.assume_known(pods)
+        managers.adopt(running)
         readmissions = [self._admit(pod) for pod in pods]
         if readmissions:
             result["readmissions"] = readmissions
