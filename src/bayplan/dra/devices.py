@@ -9,7 +9,7 @@ Source: ResourceSlice and Device in the API reference.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from bayplan.api.quantity import Quantity
 from bayplan.api.resource import Device, DeviceTaint, ResourceSlice, ResourceSliceSpec
@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 
 BLOCKING_EFFECTS = ("NoSchedule", "NoExecute")
 """Effects that keep a device from being allocated; None and unknown ones do not."""
+
+
+_NOTHING: Final[Mapping[tuple[str, str], int]] = {}
+_NO_GROUPS: Final[Mapping[str, frozenset[str]]] = {}
 
 
 class DeviceInfo:
@@ -50,13 +54,15 @@ class DeviceInfo:
         self.device = device
         self.name = device.name
         self.multi = bool(device.allow_multiple_allocations)
-        self.consumption: dict[tuple[str, str], int] = {}
+        self.consumption: Mapping[tuple[str, str], int] = _NOTHING
         """(counter set, counter) -> nano units consumed."""
-        self.groups: dict[str, frozenset[str]] = {}
+        self.groups: Mapping[str, frozenset[str]] = _NO_GROUPS
         """Counter set -> compatibility groups declared on it; sets without groups map to an empty set."""
         if device.consumes_counters:
-            self._read_counters(device)
-        self.taints: tuple[DeviceTaint, ...] = tuple(t for t in device.taints or () if t.effect in BLOCKING_EFFECTS)
+            self.consumption, self.groups = _counters_of(device)
+        self.taints: tuple[DeviceTaint, ...] = (
+            tuple(t for t in device.taints if t.effect in BLOCKING_EFFECTS) if device.taints else ()
+        )
         self.results: dict[Program, bool | EvaluationError] = {}
         """What each selector said of this device."""
         self.derived: dict[tuple[Program, bool], tuple[Value | None] | DerivedError] = {}
@@ -68,15 +74,6 @@ class DeviceInfo:
         self.amounts: dict[object, Amounts | None] = {}
         """What a request would consume, see `bayplan.dra.capacity`."""
         self._capacity: dict[str, int] | None = None
-
-    def _read_counters(self, device: Device) -> None:
-        for use in device.consumes_counters or ():
-            groups = frozenset(use.compatibility_groups or ())
-            self.groups[use.counter_set] = groups
-            for name, counter in (use.counters or {}).items():
-                key = (use.counter_set, name)
-                amount = Quantity.parse(counter.value).nano if counter.value is not None else 0
-                self.consumption[key] = self.consumption.get(key, 0) + amount
 
     @property
     def view(self) -> DeviceView:
@@ -123,6 +120,18 @@ class DeviceInfo:
     def id(self) -> str:
         """``driver/pool/device``, as messages name it."""
         return f"{self.slice.driver}/{self.slice.pool}/{self.name}"
+
+
+def _counters_of(device: Device) -> tuple[dict[tuple[str, str], int], dict[str, frozenset[str]]]:
+    consumption: dict[tuple[str, str], int] = {}
+    groups: dict[str, frozenset[str]] = {}
+    for use in device.consumes_counters or ():
+        groups[use.counter_set] = frozenset(use.compatibility_groups or ())
+        for name, counter in (use.counters or {}).items():
+            key = (use.counter_set, name)
+            amount = Quantity.parse(counter.value).nano if counter.value is not None else 0
+            consumption[key] = consumption.get(key, 0) + amount
+    return consumption, groups
 
 
 class SliceInfo:

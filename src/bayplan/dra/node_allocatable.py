@@ -8,7 +8,8 @@ container with the per-container shares of the claims it names, plus every claim
 of claims that no container names), plus the pod's overhead. A pod-level request replaces all but the pod's overhead.
 
 Amounts are exact, in nano units. Readings where texts differ: a missing ``capacityMultiplier`` is 1; a device without
-consumed capacity counts with its whole capacity; per-container overhead of init containers takes part in the peak.
+consumed capacity counts with its whole capacity; per-container overhead of init containers takes part in the peak. While a
+pod is being resized, the largest of what it wants, was allocated and runs with counts.
 
 Source: document section 2.2; KEP-5517; notes on the newest features.
 """
@@ -21,6 +22,7 @@ from dataclasses import dataclass
 from bayplan.api.base import RawQuantity
 from bayplan.api.core import (
     Container,
+    ContainerStatus,
     NodeAllocatableMappedResources,
     NodeAllocatableOverheadResources,
     NodeAllocatableResourceClaimStatus,
@@ -154,7 +156,7 @@ def containers_total(pod: Pod, statuses: Sequence[NodeAllocatableResourceClaimSt
     peak: Amounts = {}
     spec = pod.spec
     for container in (spec.init_containers if spec is not None else None) or ():
-        own = container_requests(container, statuses)
+        own = container_requests(container, statuses, pod)
         if container.restart_policy == "Always":
             for resource, nano in own.items():
                 _add(sidecars, resource, nano)
@@ -162,7 +164,7 @@ def containers_total(pod: Pod, statuses: Sequence[NodeAllocatableResourceClaimSt
         for resource in own.keys() | sidecars.keys():
             peak[resource] = max(peak.get(resource, 0), own.get(resource, 0) + sidecars.get(resource, 0))
     for container in (spec.containers if spec is not None else None) or ():
-        for resource, nano in container_requests(container, statuses).items():
+        for resource, nano in container_requests(container, statuses, pod).items():
             _add(regular, resource, nano)
     total = {
         r: max(regular.get(r, 0) + sidecars.get(r, 0), peak.get(r, 0))
@@ -177,10 +179,20 @@ def containers_total(pod: Pod, statuses: Sequence[NodeAllocatableResourceClaimSt
     return total
 
 
-def container_requests(container: Container, statuses: Sequence[NodeAllocatableResourceClaimStatus]) -> Amounts:
-    """The container's own requests and the per-container overhead of the claims it names."""
+def container_requests(
+    container: Container, statuses: Sequence[NodeAllocatableResourceClaimStatus], pod: Pod | None = None
+) -> Amounts:
+    """The container's own requests and the per-container overhead of the claims it names.
+
+    ``pod``: while one of its resizes is under way, the largest of what is wanted, allocated and in force counts.
+    """
     requests = container.resources.requests if container.resources is not None else None
     amounts = {resource: _nano(raw) for resource, raw in (requests or {}).items()}
+    if pod is not None and pod.status is not None:
+        status = next((c for c in _container_statuses(pod) if c.name == container.name), None)
+        if status is not None:
+            in_force = status.resources.requests if status.resources is not None else None
+            amounts = _resized(amounts, in_force, status.allocated_resources, pod)
     for status in statuses:
         if container.name in (status.containers or ()):
             for overhead in status.overhead or ():
@@ -205,9 +217,13 @@ def claims_of_container(container: str, statuses: Sequence[NodeAllocatableResour
 
 
 def pod_level_requests(pod: Pod) -> Amounts:
-    """The requests of ``spec.resources``."""
+    """The requests of ``spec.resources``; during a resize the largest of what is wanted, allocated and in force."""
     resources = pod.spec.resources if pod.spec is not None else None
-    return {r: _nano(raw) for r, raw in ((resources.requests if resources is not None else None) or {}).items()}
+    amounts = {r: _nano(raw) for r, raw in ((resources.requests if resources is not None else None) or {}).items()}
+    if not amounts or pod.status is None:
+        return amounts
+    in_force = pod.status.resources.requests if pod.status.resources is not None else None
+    return _resized(amounts, in_force, pod.status.allocated_resources, pod)
 
 
 def pod_level_violations(pod: Pod, statuses: Sequence[NodeAllocatableResourceClaimStatus]) -> list[Violation]:
@@ -260,6 +276,29 @@ def short(wanted: Amounts, used: Amounts, allocatable: Mapping[str, RawQuantity]
         for resource, nano in sorted(wanted.items())
         if nano > 0 and used.get(resource, 0) + nano > _nano(allocatable.get(resource, 0))
     ]
+
+
+def _container_statuses(pod: Pod) -> list[ContainerStatus]:
+    assert pod.status is not None
+    return [*(pod.status.container_statuses or ()), *(pod.status.init_container_statuses or ())]
+
+
+def _resized(
+    wanted: Amounts, in_force: Mapping[str, RawQuantity] | None, allocated: Mapping[str, RawQuantity] | None, pod: Pod
+) -> Amounts:
+    """What a resize that is under way holds on to; one that the node cannot grant wants nothing more."""
+    assert pod.status is not None
+    if not in_force and not allocated:
+        return wanted
+    infeasible = any(
+        c.type == "PodResizePending" and c.status == "True" and c.reason == "Infeasible"
+        for c in pod.status.conditions or ()
+    )
+    amounts: Amounts = {} if infeasible else dict(wanted)
+    for source in (in_force or {}, allocated or {}):
+        for resource, raw in source.items():
+            amounts[resource] = max(amounts.get(resource, 0), _nano(raw))
+    return amounts
 
 
 def _consumed(result: DeviceRequestAllocationResult, device: Device, key: str) -> int:

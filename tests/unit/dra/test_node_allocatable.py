@@ -144,3 +144,17 @@ def test_only_the_newest_generation_is_looked_at() -> None:
     look_up = sums.devices_of([old, new])
     assert look_up("gpu.example.com", "p", "d") is None
     assert look_up("gpu.example.com", "p", "e") is not None
+
+
+def resizing(reason: str | None = None) -> Pod:
+    conditions = [{"type": "PodResizePending", "status": "True", "reason": reason}] if reason else []
+    running = {"name": "m", "resources": {"requests": {"cpu": "2"}}, "allocatedResources": {"cpu": "3"}}
+    made = pod_of(container("m", ["c"], cpu="4"), claims=["c"])
+    return msgspec.convert({**plain(made), "status": {"containerStatuses": [running], "conditions": conditions}}, Pod)
+
+
+def test_a_resize_under_way_holds_on_to_the_largest() -> None:
+    found = statuses(resizing(), claim_of("c", "pair"))
+    assert whole(sums.pod_requests(resizing(), found)) == {"cpu": 6}
+    assert whole(sums.pod_requests(resizing("Deferred"), found)) == {"cpu": 6}
+    assert whole(sums.pod_requests(resizing("Infeasible"), found)) == {"cpu": 5}
