@@ -123,6 +123,11 @@ class Authorizer:
         fitting = [rule for rule in self.rules(user, attributes.namespace) if rule.fits(attributes)]
         return any(not rule.names for rule in fitting), [rule for rule in fitting if rule.names]
 
+    def role(self, namespace: str, name: str) -> list[Rule]:
+        """The rules of a role, or with namespace "" of a cluster role; [] if there is none."""
+        self._refresh()
+        return self._roles.get((namespace, name), [])
+
     def rules(self, user: UserInfo, namespace: str) -> Iterator[Rule]:
         """Every rule that applies to a user in a namespace ("" = cluster-wide rules only)."""
         self._refresh()

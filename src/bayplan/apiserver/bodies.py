@@ -21,11 +21,14 @@ from bayplan.apiserver.errors import StatusError, bad_request, unsupported_media
 from bayplan.apiserver.response import JSON
 from bayplan.apiserver.served import Served
 
-__all__ = ["PROTOBUF", "YAML", "Decoded", "decode_body", "parse", "typed"]
+__all__ = ["MAX_BODY", "PROTOBUF", "YAML", "Decoded", "decode_body", "parse", "typed"]
 
 YAML = "application/yaml"
 PROTOBUF = "application/vnd.kubernetes.protobuf"
 SUPPORTED = f"{JSON}, {YAML}, {PROTOBUF}"
+
+MAX_BODY = 3 << 20
+"""Most bytes of a request's body, and of what it stands for: YAML aliases replaced, the copies of a JSON patch made."""
 
 SHOWN_HEAD = 30
 """So much of a body that is no JSON is repeated in the error."""
@@ -121,29 +124,12 @@ def _read_yaml(kind: Kind, body: bytes) -> dict[str, Any]:
 
 
 def _load_yaml(body: bytes) -> Any:
-    import yaml  # 15 ms; only bodies in YAML need it
+    from bayplan.apiserver.yaml_documents import YAMLBodyError, load_yaml  # 15 ms; only bodies in YAML need it
 
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
-        # Timestamps stay text, as in JSON.
-        return _decode_json(_encode_json(yaml.load(body, _plain_loader(loader))))
-    except yaml.YAMLError as error:
+        return load_yaml(body, MAX_BODY)
+    except YAMLBodyError as error:
         raise bad_request(f"error converting YAML to JSON: {error}") from None
-    except TypeError as error:
-        raise bad_request(f"error converting YAML to JSON: {error}") from None
-
-
-_loaders: dict[Any, Any] = {}
-
-
-def _plain_loader(base: Any) -> Any:
-    if base not in _loaders:
-        resolvers = {
-            first: [(tag, regexp) for tag, regexp in rules if tag != "tag:yaml.org,2002:timestamp"]
-            for first, rules in base.yaml_implicit_resolvers.items()
-        }
-        _loaders[base] = type("PlainLoader", (base,), {"yaml_implicit_resolvers": resolvers})
-    return _loaders[base]
 
 
 def _read_protobuf(body: bytes) -> dict[str, Any]:

@@ -5,9 +5,13 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-__all__ = ["PatchError", "PatchTestError", "apply_json_patch", "merge_patch"]
+import msgspec
+
+__all__ = ["PatchError", "PatchTestError", "PatchTooLargeError", "apply_json_patch", "merge_patch"]
 
 MAX_OPERATIONS = 10_000
+
+_encode = msgspec.json.Encoder().encode
 
 
 class PatchError(ValueError):
@@ -16,6 +20,10 @@ class PatchError(ValueError):
 
 class PatchTestError(PatchError):
     """A JSON patch whose `test` operation failed."""
+
+
+class PatchTooLargeError(PatchError):
+    """A JSON patch whose `copy` operations add more than they may."""
 
 
 def merge_patch(target: Any, patch: Any) -> Any:
@@ -33,20 +41,40 @@ def merge_patch(target: Any, patch: Any) -> Any:
     return result
 
 
-def apply_json_patch(document: Any, patch: Any) -> Any:
-    """`document` (used up) changed by a list of operations; all of them or `PatchError`."""
+class _Copies:
+    """Counts what `copy` operations add, in bytes of JSON: copies of copies double with each operation."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._added = 0
+
+    def count(self, value: Any) -> None:
+        self._added += len(_encode(value))
+        if self._added > self._limit:
+            raise PatchTooLargeError(
+                f"Unable to complete the copy, the accumulated size increase of copy is {self._added}, "
+                f"exceeding the limit {self._limit}"
+            )
+
+
+def apply_json_patch(document: Any, patch: Any, copy_limit: int) -> Any:
+    """`document` (used up) changed by a list of operations; all of them or `PatchError`.
+
+    `copy_limit`: most bytes of JSON that its `copy` operations may add together.
+    """
     if not isinstance(patch, list):
         raise PatchError("a JSON patch is a list of operations")
     if len(patch) > MAX_OPERATIONS:
         raise PatchError(f"The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {len(patch)}")
+    copies = _Copies(copy_limit)
     for index, operation in enumerate(patch):
         if not isinstance(operation, dict):
             raise PatchError(f"operation {index} is no object")
-        document = _apply(document, operation)
+        document = _apply(document, operation, copies)
     return document
 
 
-def _apply(document: Any, operation: dict[str, Any]) -> Any:
+def _apply(document: Any, operation: dict[str, Any], copies: _Copies) -> Any:
     op, path = operation.get("op"), _pointer(operation, "path")
     if op in ("add", "replace", "test") and "value" not in operation:
         raise PatchError(f'the "{op}" operation needs a value')
@@ -69,7 +97,9 @@ def _apply(document: Any, operation: dict[str, Any]) -> Any:
         document, value = _remove(document, source)
         return _add(document, path, value)
     if op == "copy":
-        return _add(document, path, copy.deepcopy(_find(document, _pointer(operation, "from"))))
+        found = _find(document, _pointer(operation, "from"))
+        copies.count(found)
+        return _add(document, path, copy.deepcopy(found))
     if op == "test":
         try:
             found = _find(document, path)

@@ -6,10 +6,10 @@ from typing import Any
 
 from bayplan.api.conversion import convert
 from bayplan.apiserver.apply import apply
-from bayplan.apiserver.bodies import parse, typed
+from bayplan.apiserver.bodies import MAX_BODY, parse, typed
 from bayplan.apiserver.call import APPLY_PATCH, Call
 from bayplan.apiserver.errors import StatusError, bad_request, unsupported_media_type
-from bayplan.apiserver.patches import PatchError, PatchTestError, apply_json_patch, merge_patch
+from bayplan.apiserver.patches import PatchError, PatchTooLargeError, apply_json_patch, merge_patch
 from bayplan.apiserver.response import Response
 from bayplan.apiserver.strategic import strategic_merge
 from bayplan.apiserver.writes import Writer, fresh, operation_of
@@ -47,15 +47,15 @@ async def patch(writer: Writer, call: Call) -> Response:
         shown = convert(fresh(record), storage, kind)
         try:
             if media == JSON_PATCH:
-                result = apply_json_patch(shown, document)
+                result = apply_json_patch(shown, document, MAX_BODY)
             elif media == MERGE_PATCH:
                 result = merge_patch(shown, document)
             else:
                 result = strategic_merge(kind.schema, shown, document)
-        except PatchTestError as error:
-            raise StatusError(
-                422, "Invalid", f"the server rejected our request due to an error in our request: {error}", {}
-            ) from None
+        except PatchTooLargeError as error:
+            raise StatusError(413, "RequestEntityTooLarge", f"Request entity too large: {error}", {}) from None
+        except RecursionError:
+            raise bad_request("the patch makes an object that is nested too deeply") from None
         except PatchError as error:
             raise StatusError(
                 422, "Invalid", f"the server rejected our request due to an error in our request: {error}", {}

@@ -15,6 +15,7 @@ from bayplan.apiserver.authorization import Attributes, Authorizer
 from bayplan.apiserver.call import Call
 from bayplan.apiserver.encoding import decode_value
 from bayplan.apiserver.errors import StatusError, bad_request, conflict, forbidden, invalid
+from bayplan.apiserver.escalation import check_escalation
 from bayplan.apiserver.response import JSON
 from bayplan.apiserver.served import Resource
 from bayplan.storage.contract import Store
@@ -76,6 +77,8 @@ class Policy:
     def admit(self, call: Call, operation: Operation, new: Object, old: Object | None) -> Object:
         """The object as it is to be stored; raises `StatusError`. Warnings are added to the call's."""
         resource = call.resource
+        if resource.kind.group == "rbac.authorization.k8s.io":
+            check_escalation(self._authorizer, call, new, old)
         context = self._context(call, new)
         try:
             admitted = admission.admit(operation, resource.storage, new, old, context)

@@ -17,7 +17,7 @@ from bayplan.api.gates import FeatureGates
 from bayplan.apiserver.audit import AuditLog
 from bayplan.apiserver.authentication import Authenticator, UserInfo, impersonated
 from bayplan.apiserver.authorization import Attributes, Authorizer
-from bayplan.apiserver.bodies import parse
+from bayplan.apiserver.bodies import MAX_BODY, parse
 from bayplan.apiserver.bootstrap import bootstrap, ensure_service_account
 from bayplan.apiserver.call import TRUE, Call
 from bayplan.apiserver.deletion import Deleter
@@ -32,6 +32,7 @@ from bayplan.apiserver.errors import (
     too_large,
     too_many_requests,
 )
+from bayplan.apiserver.expiry import expire_events
 from bayplan.apiserver.metrics import Metrics
 from bayplan.apiserver.negotiation import in_wanted_form
 from bayplan.apiserver.openapi import OpenAPI
@@ -53,7 +54,6 @@ __all__ = ["KUBERNETES_VERSION", "MAX_BODY", "APIServer"]
 log = logging.getLogger("bayplan.apiserver")
 
 KUBERNETES_VERSION = "1.37"
-MAX_BODY = 3 << 20
 MAX_MUTATING = 400
 MAX_READING = 800
 
@@ -108,6 +108,10 @@ class APIServer:
         """Store what every cluster begins with; afterwards `/readyz` answers 200."""
         await bootstrap(self.store, rfc3339(self._clock()))
         self.ready = True
+
+    async def expire(self) -> None:
+        """Remove what has had its time; to be called every minute or so."""
+        await expire_events(self.store, self._clock())
 
     async def stop(self) -> None:
         """End watches and refuse new ones; requests in progress finish. The store stays the caller's."""

@@ -14,6 +14,7 @@ import msgspec
 
 from bayplan.admission.admit import Operation
 from bayplan.api.conversion import convert
+from bayplan.apiserver.authorization import Attributes
 from bayplan.apiserver.bodies import decode_body
 from bayplan.apiserver.call import Call
 from bayplan.apiserver.deletion import finished
@@ -40,6 +41,9 @@ __all__ = ["Writer", "fresh"]
 Object = dict[str, Any]
 
 GENERATE_ATTEMPTS = 8
+CREATED_BY_UPDATE = frozenset({"leases", "events"})
+"""Kinds where a PUT to a name that is free creates the object."""
+
 RETRIES = 100
 """An unconditional update that loses so many races in a row gives up with a conflict."""
 
@@ -159,6 +163,9 @@ class Writer:
                     f"({target.namespace})"
                 )
             metadata["namespace"] = target.namespace
+        if kind.plural in CREATED_BY_UPDATE and not target.subresource and self.store.peek(call.key) is None:
+            self.policy.require(call.user, Attributes("create", kind.group, kind.plural, "", target.namespace))
+            return await self.create_object(call, obj)
         obj = convert(obj, kind, call.resource.storage)
         # Without a revision in it the update may have to be made again; admission uses the object up.
         pristine = b"" if metadata.get("resourceVersion") else _encode(obj)

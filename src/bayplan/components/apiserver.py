@@ -37,6 +37,7 @@ log = logging.getLogger("bayplan.apiserver")
 DEFAULT_PORT = 6443
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 AUDIT_FLUSH_SECONDS = 0.5
+EXPIRY_SECONDS = 60.0
 AUDIT_MAX_BYTES = 64 << 20
 ADMIN_NAME = "kubernetes-admin"
 
@@ -156,6 +157,7 @@ async def _start(settings: Settings, undo: list[Callable[[], Any]]) -> RunningAP
     undo.extend(closers)
     api = APIServer(store, settings.gates, authenticator=authenticator, signing_key=authority.token_key, audit=audit)
     await api.start()
+    undo.append(_regularly(api))
     address = _reachable(settings.bind_address)
     listener = Listener(api)
     undo.append(listener.stop)
@@ -218,6 +220,27 @@ def _lock(directory: Path) -> Callable[[], None]:
     file.write(str(os.getpid()))
     file.flush()
     return file.close
+
+
+def _regularly(api: APIServer) -> Callable[[], Any]:
+    """Remove expired objects once a minute."""
+
+    async def work() -> None:
+        while True:
+            await asyncio.sleep(EXPIRY_SECONDS)
+            try:
+                await api.expire()
+            except StorageError as error:
+                log.warning("expired events stay for now: %s", error)
+
+    task = asyncio.get_running_loop().create_task(work())
+
+    async def close() -> None:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+    return close
 
 
 def _audit(settings: Settings) -> tuple[AuditLog | None, list[Callable[[], Any]]]:

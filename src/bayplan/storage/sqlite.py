@@ -19,6 +19,7 @@ from __future__ import annotations
 import asyncio
 import builtins
 import contextlib
+import os
 import sqlite3
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -234,6 +235,8 @@ class Pending:
 def connect(path: Path) -> sqlite3.Connection:
     """Open or create the file; raises `StorageError` for a file that is not ours."""
     try:
+        # SQLite gives its side files the mode of the main one.
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
         db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
         db.execute("PRAGMA journal_mode = WAL")
         db.execute("PRAGMA synchronous = FULL")
@@ -249,6 +252,6 @@ def connect(path: Path) -> sqlite3.Connection:
             db.execute("CREATE TABLE IF NOT EXISTS meta (name TEXT PRIMARY KEY, value INTEGER NOT NULL)")
             db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
             db.execute("COMMIT")
-    except sqlite3.Error as error:
+    except (sqlite3.Error, OSError) as error:
         raise StorageError(f"{path}: cannot be opened as a store: {error}") from error
     return db

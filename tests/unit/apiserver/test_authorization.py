@@ -99,6 +99,29 @@ async def test_groups_and_aggregated_roles(admin: Caller, api: APIServer) -> Non
     await Caller(api, "eve").refused(403, "GET", CONFIGMAPS)
 
 
+async def test_nobody_gives_away_what_they_do_not_have(admin: Caller, api: APIServer) -> None:
+    alice = Caller(api, "alice")
+    everything = rule(["rbac.authorization.k8s.io"], ["roles", "rolebindings"], ["create", "get"])
+    await grant(admin, "alice", [everything, rule([""], ["pods"], ["get", "list"])], "default")
+    path = f"{RBAC}/namespaces/default/"
+    held = {"metadata": {"name": "held"}, "rules": [rule([""], ["pods"], ["list"])]}
+    await alice.good("POST", path + "roles", held)
+    more = {"metadata": {"name": "more"}, "rules": [rule([""], ["secrets"], ["get"])]}
+    status = await alice.refused(403, "POST", path + "roles", more)
+    assert status["message"] == (
+        'roles.rbac.authorization.k8s.io "more" is forbidden: user "alice" (groups=["system:authenticated"]) is attempting '
+        'to grant RBAC permissions not currently held:\n{APIGroups:[""], Resources:["secrets"], Verbs:["get"]}'
+    )
+    group = "rbac.authorization.k8s.io"
+    subjects = [{"kind": "User", "apiGroup": group, "name": "bob"}]
+    binding = {"metadata": {"name": "b"}, "subjects": subjects}
+    await alice.good(
+        "POST", path + "rolebindings", {**binding, "roleRef": {"apiGroup": group, "kind": "Role", "name": "held"}}
+    )
+    admins = {"apiGroup": group, "kind": "ClusterRole", "name": "cluster-admin"}
+    await alice.refused(403, "POST", path + "rolebindings", {**binding, "metadata": {"name": "c"}, "roleRef": admins})
+
+
 async def test_impersonation(admin: Caller, api: APIServer) -> None:
     status = await admin.refused(403, "GET", CLAIMS, impersonate_user="alice")
     assert 'User "alice"' in status["message"]

@@ -240,6 +240,26 @@ async def test_old_versions_are_converted_and_warn(admin: Caller) -> None:
     ]
 
 
+async def test_a_lease_may_be_created_by_an_update(admin: Caller) -> None:
+    path = "/apis/coordination.k8s.io/v1/namespaces/default/leases/x"
+    lease = {"metadata": {"name": "x"}, "spec": {"holderIdentity": "me"}}
+    status, created = await admin.call("PUT", path, lease)
+    assert status == 201
+    status, _ = await admin.call("PUT", path, created)
+    assert status == 200
+
+
+async def test_events_expire(admin: Caller, clock: Clock) -> None:
+    path = "/api/v1/namespaces/default/events"
+    for name in ("old", "young"):
+        event = {"metadata": {"name": name}, "involvedObject": {"kind": "Pod", "name": "p", "namespace": "default"}}
+        await admin.good("POST", path, event)
+        clock.advance(1800)
+    clock.advance(1)
+    await admin.api.expire()
+    assert [e["metadata"]["name"] for e in (await admin.good("GET", path))["items"]] == ["young"]
+
+
 async def test_events_are_one_thing_in_two_groups(admin: Caller, clock: Clock) -> None:
     path = "/apis/events.k8s.io/v1/namespaces/default/events"
     event = {
