@@ -189,10 +189,10 @@ def container_requests(
     requests = container.resources.requests if container.resources is not None else None
     amounts = {resource: _nano(raw) for resource, raw in (requests or {}).items()}
     if pod is not None and pod.status is not None:
-        status = next((c for c in _container_statuses(pod) if c.name == container.name), None)
-        if status is not None:
-            in_force = status.resources.requests if status.resources is not None else None
-            amounts = _resized(amounts, in_force, status.allocated_resources, pod)
+        running = next((c for c in _container_statuses(pod) if c.name == container.name), None)
+        if running is not None:
+            in_force = running.resources.requests if running.resources is not None else None
+            amounts = _resized(amounts, in_force, running.allocated_resources, pod)
     for status in statuses:
         if container.name in (status.containers or ()):
             for overhead in status.overhead or ():
