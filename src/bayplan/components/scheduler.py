@@ -35,8 +35,8 @@ from bayplan.explain.allocation import allocation_cause
 from bayplan.explain.scheduling import fit_message, with_causes
 from bayplan.scheduling.cluster import PodInfo
 from bayplan.scheduling.cycle import Decider, Placement
-from bayplan.scheduling.dynamic_resources import PodNeeds, Refused
 from bayplan.scheduling.hints import HINTS
+from bayplan.scheduling.pod_needs import PodNeeds, Refused
 from bayplan.scheduling.prediction import Prediction
 from bayplan.scheduling.queue import ClusterEvent, Entry, SchedulingQueue
 from bayplan.scheduling.status import SchedulingError, Unschedulable

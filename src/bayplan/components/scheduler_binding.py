@@ -30,7 +30,8 @@ from bayplan.components.scheduler_metrics import SchedulerMetrics
 from bayplan.dra.ledger import claim_holder
 from bayplan.scheduling.claims import FINALIZER, MAX_CONSUMERS, allocation_of, binding_state
 from bayplan.scheduling.cluster import PodInfo
-from bayplan.scheduling.dynamic_resources import ClaimPlan, DynamicResources
+from bayplan.scheduling.dynamic_resources import DynamicResources
+from bayplan.scheduling.pod_needs import ClaimPlan
 
 __all__ = ["BindFailed", "Binder"]
 

@@ -17,8 +17,8 @@ from bayplan.components.scheduler_binding import BindFailed
 from bayplan.explain.scheduling import fit_message, with_causes
 from bayplan.scheduling.cluster import PodInfo
 from bayplan.scheduling.cycle import Placement
-from bayplan.scheduling.dynamic_resources import ClaimPlan
 from bayplan.scheduling.gang import Gang, GangFailure, place_gang, topology_domains
+from bayplan.scheduling.pod_needs import ClaimPlan
 from bayplan.scheduling.queue import Entry
 from bayplan.scheduling.status import SchedulingError
 

@@ -14,7 +14,7 @@ from bayplan.client.api import Client
 from bayplan.client.errors import ApiError, ClientError
 from bayplan.explain.scheduling import preemption_message
 from bayplan.scheduling.cluster import PodInfo
-from bayplan.scheduling.dynamic_resources import PodNeeds
+from bayplan.scheduling.pod_needs import PodNeeds
 from bayplan.scheduling.preemption import Preemption, find_victims
 from bayplan.scheduling.status import Unschedulable
 

@@ -21,18 +21,10 @@ from typing import Final
 
 from bayplan.api.resource import ResourceClaim
 from bayplan.scheduling.cluster import ClusterState, NodeInfo, PodInfo
-from bayplan.scheduling.dynamic_resources import (
-    NOT_ON_NODE,
-    NOTHING,
-    PLUGIN,
-    DynamicResources,
-    NodeClaims,
-    PodNeeds,
-    Refused,
-    pinned_nodes,
-)
+from bayplan.scheduling.dynamic_resources import NOT_ON_NODE, PLUGIN, DynamicResources
 from bayplan.scheduling.node_filters import AFFINITY, NODE_NAME, fit, intolerable_preferences, shared_verdict
 from bayplan.scheduling.node_sets import NodeSets
+from bayplan.scheduling.pod_needs import NOTHING, NodeClaims, PodNeeds, Refused, pinned_nodes
 from bayplan.scheduling.scoring import WEIGHTS, normalise, resource_score
 from bayplan.scheduling.status import Rejection, Unschedulable
 

@@ -27,8 +27,9 @@ from bayplan.api.resource import AllocationResult, ResourceClaim
 from bayplan.api.scheduling import PodGroup
 from bayplan.scheduling.cluster import ClusterState, NodeInfo, PodInfo
 from bayplan.scheduling.cycle import Decider, Placement
-from bayplan.scheduling.dynamic_resources import PLUGIN, NodeClaims, PodNeeds, Refused
+from bayplan.scheduling.dynamic_resources import PLUGIN
 from bayplan.scheduling.node_filters import fit
+from bayplan.scheduling.pod_needs import NodeClaims, PodNeeds, Refused
 from bayplan.scheduling.status import Rejection, Unschedulable
 
 __all__ = ["BUDGET", "Gang", "GangFailure", "place_gang", "topology_domains"]

@@ -25,7 +25,7 @@ from bayplan.managers.assignment import StartupError
 from bayplan.managers.manager_state import ANNOTATION, ManagerState, decode_state
 from bayplan.managers.node_managers import NodeManagers
 from bayplan.scheduling.cluster import NodeInfo, PodInfo
-from bayplan.scheduling.dynamic_resources import NodeClaims
+from bayplan.scheduling.pod_needs import NodeClaims
 from bayplan.scheduling.status import UNSCHEDULABLE, Rejection
 
 __all__ = ["PLUGIN", "Prediction"]

@@ -24,8 +24,9 @@ from typing import Final
 from bayplan.api.resource import ResourceClaim
 from bayplan.scheduling.claims import allocation_of
 from bayplan.scheduling.cluster import ClusterState, NodeInfo, PodInfo
-from bayplan.scheduling.dynamic_resources import NOTHING, PLUGIN, DynamicResources, NodeClaims, PodNeeds
+from bayplan.scheduling.dynamic_resources import PLUGIN, DynamicResources
 from bayplan.scheduling.node_filters import fit, shared_verdict
+from bayplan.scheduling.pod_needs import NOTHING, NodeClaims, PodNeeds
 from bayplan.scheduling.status import Rejection, SchedulingError, Unschedulable
 
 __all__ = ["Preemption", "find_victims"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from bayplan.scheduling.dynamic_resources import Refused
+from bayplan.scheduling.pod_needs import Refused
 from bayplan.scheduling.preemption import Preemption, find_victims
 from bayplan.scheduling.status import Unschedulable
 
