@@ -10,6 +10,8 @@ import msgspec
 __all__ = ["PatchError", "PatchTestError", "PatchTooLargeError", "apply_json_patch", "merge_patch"]
 
 MAX_OPERATIONS = 10_000
+MAX_COPIED = 3 << 20
+"""Bytes of JSON that all copies of a patch may add: as much as a request may have itself."""
 
 _encode = msgspec.json.Encoder().encode
 
@@ -57,7 +59,7 @@ class _Copies:
             )
 
 
-def apply_json_patch(document: Any, patch: Any, copy_limit: int) -> Any:
+def apply_json_patch(document: Any, patch: Any, copy_limit: int = MAX_COPIED) -> Any:
     """`document` (used up) changed by a list of operations; all of them or `PatchError`.
 
     `copy_limit`: most bytes of JSON that its `copy` operations may add together.

@@ -6,7 +6,7 @@ from typing import Any
 
 from bayplan.api.conversion import convert
 from bayplan.apiserver.apply import apply
-from bayplan.apiserver.bodies import MAX_BODY, parse, typed
+from bayplan.apiserver.bodies import parse, typed
 from bayplan.apiserver.call import APPLY_PATCH, Call
 from bayplan.apiserver.errors import StatusError, bad_request, unsupported_media_type
 from bayplan.apiserver.patches import PatchError, PatchTooLargeError, apply_json_patch, merge_patch
@@ -47,7 +47,7 @@ async def patch(writer: Writer, call: Call) -> Response:
         shown = convert(fresh(record), storage, kind)
         try:
             if media == JSON_PATCH:
-                result = apply_json_patch(shown, document, MAX_BODY)
+                result = apply_json_patch(shown, document)
             elif media == MERGE_PATCH:
                 result = merge_patch(shown, document)
             else:

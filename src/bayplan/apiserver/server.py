@@ -206,6 +206,8 @@ class APIServer:
     async def _dispatch(self, call: Call) -> Response:
         verb, target = call.verb, call.target
         subresource = target.subresource
+        if call.resource.kind.namespaced and not target.namespace and verb not in ("list", "watch"):
+            raise method_not_allowed()  # all namespaces at once can only be read
         if verb == "get" and not (subresource in CREATED_BY_POST or subresource == "log"):
             return await get(self.store, call)
         if verb == "list":

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bayplan.apiserver.patches import PatchError, PatchTestError, apply_json_patch, merge_patch
+from bayplan.apiserver.patches import PatchError, PatchTestError, PatchTooLargeError, apply_json_patch, merge_patch
 
 RFC_7386: list[tuple[Any, Any, Any]] = [
     ({"a": "b"}, {"a": "c"}, {"a": "c"}),
@@ -94,3 +94,13 @@ def test_a_failed_test_is_an_error_of_its_own() -> None:
 def test_what_cannot_be_applied(patch: Any) -> None:
     with pytest.raises(PatchError):
         apply_json_patch({"a": 1, "list": []}, patch)
+
+
+def test_copies_of_copies_are_bounded() -> None:
+    copies = [{"op": "copy", "from": "/a", "path": f"/a/b{number}"} for number in range(60)]
+    with pytest.raises(PatchTooLargeError, match="the accumulated size increase of copy is"):
+        apply_json_patch({"a": {"x": "y" * 1000}}, copies)
+    once = [{"op": "copy", "from": "/a", "path": "/b"}]
+    assert apply_json_patch({"a": "xx"}, once, copy_limit=4) == {"a": "xx", "b": "xx"}
+    with pytest.raises(PatchTooLargeError, match="is 4, exceeding the limit 3"):
+        apply_json_patch({"a": "xx"}, once, copy_limit=3)

@@ -27,6 +27,13 @@ async def test_json_patch(admin: Caller) -> None:
     assert status["reason"] == "Invalid"
 
 
+async def test_a_json_patch_of_copies_of_copies_is_too_large(admin: Caller) -> None:
+    await admin.good("POST", CONFIGMAPS, configmap("x", annotations={"a": "y" * 1000}))
+    copies = [{"op": "copy", "from": "/metadata", "path": f"/metadata/annotations/b{n}"} for n in range(60)]
+    status = await admin.refused(413, "PATCH", CONFIGMAPS + "/x", copies, content_type=JSON)
+    assert status["reason"] == "RequestEntityTooLarge"
+
+
 async def test_strategic_merge_patch_of_the_status(admin: Caller) -> None:
     await admin.good("POST", PODS, pod("p"))
     time = "2026-11-30T12:00:00Z"
