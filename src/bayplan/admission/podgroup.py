@@ -1,6 +1,7 @@
 """PodGroup (scheduling.k8s.io): pods that are scheduled as one, and the claims that they share.
 
-Everything but the gang's size is immutable. Source: API documentation of scheduling.k8s.io/v1beta1, KEP-4671, KEP-5729.
+Everything but the gang's size is immutable. A new group gets the finalizer that keeps it until its pods have finished
+(a controller takes it off). Source: API documentation of scheduling.k8s.io/v1beta1, KEP-4671, KEP-5729.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ Object: TypeAlias = dict[str, Any]
 MAX_CLAIMS: Final = 4
 MAX_TOPOLOGY: Final = 1
 MAX_GROUP_CONDITIONS: Final = 8
+
+PROTECTION: Final = "scheduling.k8s.io/podgroup-protection"
 
 _POLICY: Final = "exactly one of `basic`, `gang` is required"
 _ONE_CLAIM: Final = "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`"
@@ -111,6 +114,9 @@ def _prepare(obj: Object, old: Object | None, context: Context) -> None:
         priority = set_priority(spec, context, "podgroup")
         if context.gates.enabled("PodGroupPreemptionPolicy") and not spec.get("preemptionPolicy"):
             spec["preemptionPolicy"] = priority.policy
+        metadata = obj.setdefault("metadata", {})
+        if PROTECTION not in (finalizers := metadata.get("finalizers") or []):
+            metadata["finalizers"] = [*finalizers, PROTECTION]
 
 
 def _validate(errors: Errors, obj: Object, context: Context) -> None:

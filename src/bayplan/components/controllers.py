@@ -19,17 +19,23 @@ from bayplan.components.claim_controller import ClaimController, claim_indexes, 
 from bayplan.components.garbage_collector import GarbageCollector, collected_kinds
 from bayplan.components.loop import ControlLoop
 from bayplan.components.namespace_controller import NamespaceController, PodGarbage
+from bayplan.components.pod_group_protection import PodGroupProtection
 from bayplan.components.poolstatus import PoolStatusController
 from bayplan.components.taint_eviction import COMPONENT as EVICTION_COMPONENT
-from bayplan.components.taint_eviction import TaintEviction
+from bayplan.components.taint_eviction import SETTLE_SECONDS, TaintEviction
 
 COMPONENT = "resource_claim"
 """The name events of the claim controller carry, as in Kubernetes."""
 
 
 @contextlib.asynccontextmanager
-async def running(client: TransportClient, gates: FeatureGates) -> AsyncIterator[None]:
-    """All control loops, from caches filled to stopped. Leaving the block stops them; nothing is left half written."""
+async def running(
+    client: TransportClient, gates: FeatureGates, *, settle_seconds: float = SETTLE_SECONDS
+) -> AsyncIterator[None]:
+    """All control loops, from caches filled to stopped. Leaving the block stops them; nothing is left half written.
+
+    ``settle_seconds``: how long after the last eviction a DeviceTaintRule says that it is over.
+    """
     indexes: dict[type[Any], dict[str, Any]] = {Pod: pod_indexes(), ResourceClaim: claim_indexes()}
     informers: dict[type[Any], Informer[Any]] = {
         k.type: Informer(client, k.type, indexes=indexes.get(k.type)) for k in collected_kinds()
@@ -52,6 +58,7 @@ async def running(client: TransportClient, gates: FeatureGates) -> AsyncIterator
         informers[ResourceClaim],
         informers[Pod],
         gates,
+        settle_seconds=settle_seconds,
     )
     poolstatus = PoolStatusController(
         client,
@@ -68,6 +75,7 @@ async def running(client: TransportClient, gates: FeatureGates) -> AsyncIterator
         GarbageCollector(client, informers).loop,
         NamespaceController(client, informers[Namespace]).loop,
         PodGarbage(client, informers[Pod], informers[Node]).loop,
+        PodGroupProtection(client, informers[PodGroup], informers[Pod]).loop,
     ]
     try:
         recorder.start()

@@ -45,8 +45,10 @@ class TaintEviction:
         pods: Informer[Pod],
         gates: FeatureGates,
         clock: Callable[[], float] = time.time,
+        settle_seconds: float = SETTLE_SECONDS,
     ) -> None:
         self._client, self._recorder, self._gates, self._clock = client, recorder, gates, clock
+        self._settle_seconds = settle_seconds
         self._rules, self._slices, self._claims, self._pods = taint_rules, slices, claims, pods
         self._tainted: set[str] = set()
         self._evicted: dict[str, set[str]] = {}
@@ -146,9 +148,9 @@ class TaintEviction:
         """Whether nothing was to be evicted for long enough; starts the wait when it has just become so."""
         now = self._clock()
         since = self._settles.setdefault(uid, now)
-        if now - since >= SETTLE_SECONDS:
+        if now - since >= self._settle_seconds:
             return True
-        self.loop.queue.add_after(_KEY, SETTLE_SECONDS - (now - since) + _INTERVAL)
+        self.loop.queue.add_after(_KEY, self._settle_seconds - (now - since) + _INTERVAL)
         return False
 
 
