@@ -72,6 +72,8 @@ async def _frames(stream: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
 def _to_yaml(response: Response) -> Response:
     import yaml
 
-    response.body = yaml.safe_dump(_decode(response.body), default_flow_style=False, sort_keys=True).encode()
+    dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)  # in C ten times as fast: a long list holds everybody up
+    text: str = yaml.dump(_decode(response.body), Dumper=dumper, default_flow_style=False, sort_keys=True)
+    response.body = text.encode()
     response.content_type = YAML
     return response

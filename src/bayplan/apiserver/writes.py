@@ -15,7 +15,7 @@ import msgspec
 from bayplan.admission.admit import Operation
 from bayplan.api.conversion import convert
 from bayplan.apiserver.authorization import Attributes
-from bayplan.apiserver.bodies import decode_body
+from bayplan.apiserver.bodies import MAX_BODY, decode_body
 from bayplan.apiserver.call import Call
 from bayplan.apiserver.deletion import finished
 from bayplan.apiserver.encoding import decode_value, encode_object, object_bytes, value_bytes
@@ -26,6 +26,7 @@ from bayplan.apiserver.errors import (
     conflict,
     forbidden,
     not_found,
+    too_large,
 )
 from bayplan.apiserver.hints import hint
 from bayplan.apiserver.identity import new_name, new_uid
@@ -100,7 +101,7 @@ class Writer:
         raise already_exists(kind, metadata["generateName"])
 
     async def _insert(self, call: Call, key: str, obj: Object) -> Record:
-        value = value_bytes(obj)
+        value = _storable(obj)
         if call.dry_run:
             if await self.store.get(key) is not None:
                 raise Exists(key, key)
@@ -209,7 +210,7 @@ class Writer:
                 manager(new, current)
             else:
                 track_update(resource, new, current, call.field_manager, self.policy.now(), call.target.subresource)
-            value = value_bytes(new)
+            value = _storable(new)
             if finished(new):
                 return await self._remove_finished(call, key, record)
             if value == record.value or _unchanged(new, current):
@@ -277,6 +278,14 @@ _OPERATIONS: dict[str, Operation] = {
 def operation_of(call: Call) -> Operation:
     """The admission operation of an update, by subresource."""
     return _OPERATIONS.get(call.target.subresource, "update")
+
+
+def _storable(obj: Object) -> bytes:
+    """The bytes to store. What could not be sent in a request is not stored either: patches could add to it without end."""
+    value = value_bytes(obj)
+    if len(value) > MAX_BODY:
+        raise too_large(MAX_BODY)
+    return value
 
 
 def fresh(record: Record) -> Object:

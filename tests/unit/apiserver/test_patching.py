@@ -34,6 +34,15 @@ async def test_a_json_patch_of_copies_of_copies_is_too_large(admin: Caller) -> N
     assert status["reason"] == "RequestEntityTooLarge"
 
 
+async def test_patches_cannot_add_to_an_object_without_end(admin: Caller) -> None:
+    await admin.good("POST", CONFIGMAPS, configmap("x"))
+    labels = [{f"{part}-{n}": "v" * 60 for n in range(30_000)} for part in ("a", "b")]
+    await admin.good("PATCH", CONFIGMAPS + "/x", {"metadata": {"labels": labels[0]}}, content_type=MERGE)
+    more = {"metadata": {"labels": labels[1]}}
+    status = await admin.refused(413, "PATCH", CONFIGMAPS + "/x", more, content_type=MERGE)
+    assert status["message"] == "Request entity too large: limit is 3145728"
+
+
 async def test_strategic_merge_patch_of_the_status(admin: Caller) -> None:
     await admin.good("POST", PODS, pod("p"))
     time = "2026-11-30T12:00:00Z"
