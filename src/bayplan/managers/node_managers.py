@@ -120,7 +120,8 @@ class NodeManagers:
             active = quirk_table.for_agent(kubelet_version) if quirks is False else quirks
         if gates is None:
             gates = resolve_gates(config, kubelet_version)
-        machine = kubelet_view(machine)
+        by_core_id = active if all(cpu.core_id is not None for cpu in machine.cpus) else ()
+        machine = kubelet_view(machine, quirks=by_core_id)
         validate_configuration(config)
         reservation = node_reservation(machine, config)
         topology = TopologyManager(machine, config, active)

@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from bayplan.machine.kubelet_view import CORE_BY_CORE_ID
+
 Kind = Literal["leak", "crash", "isolation", "refusal", "choice"]
 
 
@@ -26,6 +28,12 @@ class Quirk:
 
 
 TABLE: tuple[Quirk, ...] = (
+    Quirk(
+        CORE_BY_CORE_ID,
+        "isolation",
+        "cores are told apart by the kernel's core_id within a package and NUMA node, not by their thread siblings: cores "
+        "that share an id are one, threads that differ in it are two",
+    ),
     Quirk(
         "distribute-shared-subsets",
         "refusal",
