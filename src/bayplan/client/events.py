@@ -8,7 +8,8 @@ Two styles exist in Kubernetes and users see both through `kubectl events`:
 * `series` (scheduler): eventTime, action, reportingController; an equal event within 6 minutes becomes a `series` with
   a count. Written as core/v1 objects, which carry the same fields.
 
-Events are best effort: they wait in a bounded queue, and are dropped rather than delaying the work they tell about.
+Events are best effort: they wait in bounded queues, are written at 50 a second beyond a burst of 100 (the limit of a Kubernetes
+component's event client), and are dropped rather than delaying the work they tell about.
 """
 
 from __future__ import annotations
@@ -58,6 +59,8 @@ def reference(obj: Any) -> ObjectReference:
 
 _Recorded = tuple[ObjectReference, str, str, str, str, ObjectReference | None, float]
 _WRITERS = 8
+_PER_SECOND = 50.0
+_AT_ONCE = 100
 
 
 class _Seen(msgspec.Struct):
@@ -107,6 +110,8 @@ class EventRecorder:
         """What concerns one object goes through one queue, so that it is counted in order."""
         self._tasks: list[asyncio.Task[None]] = []
         self._sequence = 0
+        self._next_turn = float("-inf")
+        self._hurry = False
 
     def start(self) -> None:
         if not self._tasks:
@@ -119,6 +124,7 @@ class EventRecorder:
 
     async def stop(self) -> None:
         tasks, self._tasks = self._tasks, []
+        self._hurry = True
         if tasks:
             try:
                 async with asyncio.timeout(1.0):
@@ -153,11 +159,19 @@ class EventRecorder:
         while True:
             ref, event_type, reason, message, action, related, at = await queue.get()
             try:
+                await self._turn()
                 await self._write(ref, event_type, reason, message, action, related, at)
             except ClientError as error:
                 log.info("event %s of %s/%s: %s", reason, ref.namespace, ref.name, error)
             finally:
                 queue.task_done()
+
+    async def _turn(self) -> None:
+        """Wait until the rate allows one more write."""
+        now = asyncio.get_running_loop().time()
+        self._next_turn = max(self._next_turn + 1 / _PER_SECOND, now - _AT_ONCE / _PER_SECOND)
+        while not self._hurry and (delay := self._next_turn - asyncio.get_running_loop().time()) > 0:
+            await asyncio.sleep(min(delay, 0.1))
 
     async def _write(
         self,
