@@ -138,10 +138,14 @@ def stories(draw: st.DrawFn) -> tuple[dict[str, Any], dict[str, Any], list[Plugi
 
 
 def start(
-    machine: Machine, config: dict[str, Any], devices: list[PluginDevice], files: dict[str, str] | None = None
+    machine: Machine,
+    config: dict[str, Any],
+    devices: list[PluginDevice],
+    files: dict[str, str] | None = None,
+    quirks: frozenset[str] | bool = frozenset(),
 ) -> NodeManagers:
     return NodeManagers.start(
-        machine, decode_kubelet_configuration(config), devices={GPU: devices}, state_files=files, quirks=frozenset()
+        machine, decode_kubelet_configuration(config), devices={GPU: devices}, state_files=files, quirks=quirks
     )
 
 
@@ -217,14 +221,15 @@ def check_pod(managers: NodeManagers, uid: str) -> None:
                 together |= own.cpus_mask
 
 
-@given(stories())
+@given(stories(), st.sampled_from([frozenset(), False]))
 def test_invariants_hold_after_every_event(
-    story: tuple[dict[str, Any], dict[str, Any], list[PluginDevice], list[Any]],
+    story: tuple[dict[str, Any], dict[str, Any], list[PluginDevice], list[Any]], quirks: frozenset[str] | bool
 ) -> None:
+    """With no defect imitated at all, and with those that bayplan's own agent keeps."""
     raw, config, devices, events = story
     machine = machine_from_scenario(raw)
     try:
-        managers = start(machine, config, devices)
+        managers = start(machine, config, devices, quirks=quirks)
     except StartupError as error:
         if error.stage not in ("cpuManager", "nodeAllocatable"):
             raise
@@ -246,7 +251,7 @@ def test_invariants_hold_after_every_event(
         elif event == "restart":
             files = managers.state_files()
             held = {uid: managers.assignments(uid) for uid in managers._pods}
-            managers = start(machine, config, [], files)
+            managers = start(machine, config, [], files, quirks)
             found = [as_found(p, started) for p in alive]
             running = [(uid, own.name) for uid, containers_of in held.items() for own in containers_of]
             for again in managers.readmit(found, running):
