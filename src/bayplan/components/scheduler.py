@@ -25,7 +25,7 @@ from bayplan.client.api import Client
 from bayplan.client.errors import ClientError
 from bayplan.client.events import EventRecorder
 from bayplan.components.scheduler_binding import BINDING_POLL, Binder, BindFailed
-from bayplan.components.scheduler_gangs import GangScheduling
+from bayplan.components.scheduler_gangs import GangScheduling, group_key
 from bayplan.components.scheduler_metrics import SchedulerMetrics
 from bayplan.components.scheduler_preemption import Preemptor
 from bayplan.components.scheduler_report import Reporter
@@ -158,6 +158,13 @@ class Scheduler:
 
     def decider_of(self, info: PodInfo) -> Decider:
         return self._deciders[self.profile_of(info).scheduler_name]
+
+    def reconsider(self, group: tuple[str, str]) -> None:
+        """Look at the gated pods of a group again."""
+        for entry in list(self.queue.entries.values()):
+            info = entry.payload
+            if entry.place == "gated" and isinstance(info, PodInfo) and group_key(info.pod) == group:
+                self.pending(None, info.pod)
 
     def nominated_node(self, uid: str) -> str | None:
         """The node for which the pod waits after a preemption."""

@@ -75,6 +75,9 @@ class GangScheduling:
             self._scheduler.tell_gate(info, f"waiting for the PodGroup {key[1]!r}: {missing}")
             return "group"
         self._waiting.get(key, {}).pop(info.uid, None)
+        if not ready and group.metadata is not None and group.metadata.deletion_timestamp:
+            # Nobody makes claims for it any more, and nobody else says so.
+            self._scheduler.tell_gate(info, f"waiting for claims of the PodGroup {key[1]!r}, which is being deleted")
         if not self._is_gang(group):
             return None
         gang = self._gang(key, group)
@@ -123,6 +126,8 @@ class GangScheduling:
         key = (metadata.namespace or "", metadata.name or "")
         for info in self._waiting.pop(key, {}).values():
             self._scheduler.pending(None, info.pod)
+        if metadata.deletion_timestamp:
+            self._scheduler.reconsider(key)
         gang = self._gangs.get(key)
         if gang is not None:
             gang.group = group
