@@ -17,10 +17,14 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Hashable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
 
+from bayplan.api.config import KubeletConfiguration
+from bayplan.api.gates import FeatureGates
+from bayplan.machine.topology import Machine
 from bayplan.managers.assignment import StartupError
 from bayplan.managers.manager_state import ANNOTATION, ManagerState, decode_state
 from bayplan.managers.node_managers import NodeManagers
@@ -104,9 +108,17 @@ class Prediction:
         return Rejection(PLUGIN, (text,), UNSCHEDULABLE)
 
 
+@lru_cache(maxsize=64)
+def _shape(shape: str) -> tuple[Machine, KubeletConfiguration, FeatureGates]:
+    """What a shape text says; many nodes share few shapes, and it stays when assignments change."""
+    state = ManagerState(shape, {}, (), 0)
+    return state.machine(), state.config(), state.gates()
+
+
 def _start(state: ManagerState, pods: list[PodInfo]) -> NodeManagers | None:
     try:
-        managers = NodeManagers.start(state.machine(), state.config(), state.gates(), state_files=state.state_files)
+        machine, config, gates = _shape(state.shape)
+        managers = NodeManagers.start(machine, config, gates, state_files=state.state_files)
         managers.readmit([p.pod for p in pods])
     except (StartupError, KeyError, ValueError):
         return None
