@@ -52,6 +52,16 @@ def _sure(guard: Guard) -> list[Source]:
     return [level.sources[0] for level in guard.levels if len(level.sources) == 1]
 
 
+def _covered_levels(guard: Guard, claim: int, number: int) -> list[list[Source]]:
+    """The requests of the claim that the constraint covers whatever alternative is taken, by their alternatives."""
+    levels = [level.sources for level in guard.levels if level.claim == claim]
+    return [
+        sources
+        for sources in levels
+        if all(number in s.step.constraints for s in sources) and min(s.need for s in sources)
+    ]
+
+
 def _match(guard: Guard, fit: list[int]) -> Shortage | None:
     """Leave only devices with a value that all covered requests can share; narrow until nothing changes."""
     changed = True
@@ -59,24 +69,16 @@ def _match(guard: Guard, fit: list[int]) -> Shortage | None:
         changed = False
         for claim, plan in enumerate(guard.search.plans):
             for number, constraint in enumerate(plan.constraints):
-                covered = [s for s in guard.sources if s.claim == claim and number in s.step.constraints]
-                sure = [s for s in _sure(guard) if s.claim == claim and number in s.step.constraints]
-                if constraint.distinct or not sure or not any(s.need for s in sure):
+                levels = [] if constraint.distinct else _covered_levels(guard, claim, number)
+                if not levels:
                     continue
-                masks = _by_value(guard, covered, number)
+                covered = [s for s in guard.sources if s.claim == claim and number in s.step.constraints]
                 keep: dict[int, int] = {}
                 best = 0
-                for by_source in masks.values():
-                    enough, union = True, 0
-                    for source in sure:
-                        mask = by_source.get(source.place, 0) & fit[source.place]
-                        enough = enough and mask.bit_count() >= source.need
-                        union |= mask if not source.step.admin else guard.search.every
-                        if mask & guard.search.multi:
-                            union |= guard.search.every
-                    wanted = sum(s.need for s in sure)
-                    best = max(best, union.bit_count())
-                    if enough and (union.bit_count() >= wanted or union == guard.search.every):
+                for by_source in _by_value(guard, covered, number).values():
+                    enough, available = _can_share(guard, levels, by_source, fit)
+                    best = max(best, available)
+                    if enough:
                         for place, mask in by_source.items():
                             keep[place] = keep.get(place, 0) | mask
                 for source in covered:
@@ -85,12 +87,28 @@ def _match(guard: Guard, fit: list[int]) -> Shortage | None:
                         fit[source.place] = narrowed
                         changed = True
                 if not keep:
-                    who = tuple(_name(guard, s) for s in sure)
-                    total = sum(s.need for s in sure)
+                    who = tuple(_name(guard, sources[0]) for sources in levels)
+                    total = sum(min(s.need for s in sources) for sources in levels)
                     return Shortage(
                         "devices that share a value", who, total, min(best, total - 1), constraint.attribute
                     )
     return None
+
+
+def _can_share(guard: Guard, levels: list[list[Source]], by_source: dict[int, int], fit: list[int]) -> tuple[bool, int]:
+    """Whether all these requests can be served by devices with one value, and how many of those there are."""
+    every, multi = guard.search.every, guard.search.multi
+    enough, union, wanted = True, 0, 0
+    for sources in levels:
+        needs = []
+        for source in sources:
+            mask = by_source.get(source.place, 0) & fit[source.place]
+            union |= every if source.step.admin or mask & multi else mask
+            if mask.bit_count() >= source.need:
+                needs.append(source.need)
+        enough = enough and bool(needs)
+        wanted += min(needs, default=0)
+    return enough and (union.bit_count() >= wanted or union == every), union.bit_count()
 
 
 def _by_value(guard: Guard, sources: list[Source], number: int) -> dict[object, dict[int, int]]:
@@ -123,47 +141,48 @@ def _distinct(guard: Guard, fit: list[int]) -> Shortage | None:
     """distinctAttribute needs at least as many single values as devices."""
     for claim, plan in enumerate(guard.search.plans):
         for number, constraint in enumerate(plan.constraints):
-            sure = [s for s in _sure(guard) if s.claim == claim and number in s.step.constraints]
-            if not constraint.distinct or not sure:
-                continue
+            levels = _covered_levels(guard, claim, number) if constraint.distinct else []
             values: set[object] = set()
-            for source in sure:
+            for source in [s for sources in levels for s in sources]:
                 for position, value in guard.values[source.place][number].items():
                     if fit[source.place] >> position & 1:
                         values.update(value or ())
-            wanted = sum(s.need for s in sure)
+            wanted = sum(min(s.need for s in sources) for sources in levels)
             if len(values) < wanted:
-                who = tuple(_name(guard, s) for s in sure)
+                who = tuple(_name(guard, sources[0]) for sources in levels)
                 return Shortage("values", who, wanted, len(values), constraint.attribute)
     return None
 
 
 def _together(guard: Guard, fit: list[int]) -> Shortage | None:
     """Requests without admin access need different devices: match them one by one (Kuhn's algorithm on masks)."""
+    multi = guard.search.multi
+    wants: list[tuple[int, int, int]] = []
+    for number, level in enumerate(guard.levels):
+        if not any(s.step.admin for s in level.sources):
+            union = 0
+            for source in level.sources:
+                union |= fit[source.place]
+            needs = [s.need for s in level.sources if fit[s.place].bit_count() >= s.need]
+            wants.append((number, union & ~multi, max(0, min(needs, default=0) - (union & multi).bit_count())))
     holder: dict[int, int] = {}
-    wants = [s for s in _sure(guard) if not s.step.admin and s.claim is not None]
-    slots: list[Source] = []
-    for source in sorted(wants, key=lambda s: fit[s.place].bit_count()):
-        mask = fit[source.place]
-        exclusive = mask & ~guard.search.multi
-        for _ in range(max(0, source.need - (mask & guard.search.multi).bit_count())):
-            slots.append(source)
+    slots: list[int] = []
+    masks = {number: mask for number, mask, _ in wants}
+    for number, _, need in sorted(wants, key=lambda w: w[1].bit_count()):
+        for _ in range(need):
+            slots.append(number)
             seen = [0]
-            if not _augment(len(slots) - 1, slots, fit, guard.search.multi, holder, seen):
-                involved = sorted({source, *(slots[holder[p]] for p in _bits(seen[0]))}, key=lambda s: s.place)
-                union = 0
-                for s in involved:
-                    union |= fit[s.place]
-                wanted = sum(s.need for s in involved)
-                who = tuple(_name(guard, s) for s in involved)
-                return Shortage("different devices", who, wanted, (union | exclusive).bit_count())
+            if not _augment(len(slots) - 1, slots, masks, holder, seen):
+                involved = sorted({number, *(slots[holder[p]] for p in _bits(seen[0]))})
+                wanted = sum(need for n, _, need in wants if n in involved)
+                who = tuple(_name(guard, guard.levels[n].sources[0]) for n in involved)
+                return Shortage("different devices", who, wanted, seen[0].bit_count())
     return None
 
 
-def _augment(
-    slot: int, slots: list[Source], fit: list[int], multi: int, holder: dict[int, int], seen: list[int]
-) -> bool:
-    stack = [(slot, fit[slots[slot].place] & ~multi)]
+def _augment(slot: int, slots: list[int], masks: dict[int, int], holder: dict[int, int], seen: list[int]) -> bool:
+    """Find a device for the slot, moving others to other devices where needed; ``seen`` collects what was looked at."""
+    stack = [(slot, masks[slots[slot]])]
     path: list[tuple[int, int]] = []
     while stack:
         who, mask = stack[-1]
@@ -183,7 +202,7 @@ def _augment(
                 holder[taken] = owner
             return True
         other = holder[position]
-        stack.append((other, fit[slots[other].place] & ~multi))
+        stack.append((other, masks[slots[other]]))
     return False
 
 

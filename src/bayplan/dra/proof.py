@@ -4,10 +4,10 @@
   different ones (a matching, Hall's condition); a matchAttribute needs a value that enough devices share, a
   distinctAttribute enough values; counters must cover the least that the requests can consume. Where one of these fails
   there is no solution, and `Shortage` says what is short.
-* **Classes of equal devices.** Two devices that no selector, constraint, counter, taint or use of *this* search tells apart
-  are interchangeable: where one failed, the other fails in the same place.
-* **Dead ends.** A request that was searched in vain from some state fails from every equal state; states in which alike
-  counter sets have changed places are equal (`bayplan.dra.symmetry`).
+* **Classes of equal devices.** Devices that nothing still to come tells apart are interchangeable: where one failed, the
+  other fails in the same place.
+* **Dead ends.** A request that was searched in vain from some state fails from every equal state. Which devices and states
+  are equal, also where alike counter sets have changed places, says `bayplan.dra.symmetry`.
 * **Look-ahead.** After a pick every later request must still have enough devices (`bayplan.dra.lookahead`).
 * **Equal nodes.** All that mattered is one key; nodes with equal keys share the verdict.
 
@@ -204,7 +204,7 @@ class Guard:
             low = reach & -reach
             reach ^= low
             position = low.bit_length() - 1
-            signature = self._signature(position, low, shared_by)
+            signature = self.signature(position, self.sources, shared_by)
             number = numbers.setdefault(signature, len(numbers))
             if number == len(self.class_masks):
                 self.class_masks.append(0)
@@ -230,29 +230,37 @@ class Guard:
                         holders[place] = holders.get(place, 0) | 1 << position
         return holders
 
-    def _signature(self, position: int, bit: int, holders: dict[tuple[int, int, object], int]) -> object:
+    def signature(
+        self, position: int, sources: list[Source], holders: dict[tuple[int, int, object], int]
+    ) -> object | None:
+        """All that tells the device from others for these sources; None if it does not matter to them at all."""
+        bit = 1 << position
         place, pool, index = self.search.locate(position)
         book = self.search.books[place]
         use = (place, book.use[index], book.groups[index]) if pool.devices[index].groups and book is not None else None
         multi = bool(self.search.multi & bit)
+        matters = use is not None
         values: list[object] = []
-        for source in self.sources:
+        for source in sources:
+            place_ = source.place
+            reaches = self.fit[place_] | self.raises[place_] | source.error
+            matters = matters or bool(reaches & bit) or (source.listed is not None and position in source.listed)
             for number in source.step.constraints:
-                value = self.values[source.place].get(number, {}).get(position)
+                value = self.values[place_].get(number, {}).get(position)
                 if value is not None and not multi and all(holders[(source.claim, number, i)] == bit for i in value):
                     values.append("its own")
                 else:
                     values.append(value)
-        return use, tuple(values), self.plain_signature(position)
+        return (use, tuple(values), self.plain_signature(position, sources)) if matters else None
 
-    def plain_signature(self, position: int) -> object:
-        """All that tells the device from others, apart from counters and constraint values."""
+    def plain_signature(self, position: int, sources: list[Source]) -> object:
+        """All that tells the device from others for these sources, apart from counters and constraint values."""
         search, bit = self.search, 1 << position
         _, pool, index = search.locate(position)
         info = pool.devices[index]
         multi = bool(search.multi & bit)
         seen: list[object] = []
-        for source in self.sources:
+        for source in sources:
             place = source.place
             seen.append(tuple(bool(m & bit) for m in (source.true, source.error, self.fit[place], self.raises[place])))
             amounts = info.amounts.get(source.step.capacity_key) if multi else None
@@ -275,23 +283,19 @@ class Guard:
 
     # -- while searching ---------------------------------------------------------------------------------------------
 
-    def _failure_key(self, source: Source, number: int, position: int) -> object | None:
+    def _failure_key(self, level: int, number: int, position: int) -> object | None:
         """What failed when this device failed in this place; None if it cannot be said of others."""
         if self.search.chosen >> position & 1 or position in self.search.sharers:
             return None
-        if number == 0 and self.symmetry.groups:
-            key = self.symmetry.first_device_key(position, source.claim)
-            if key is not None:
-                return key
-        return self.classes[position]
+        return self.symmetry.device_key(level, number, position)
 
-    def skips(self, source: Source, number: int, position: int, tried: set[object] | None) -> bool:
+    def skips(self, level: int, number: int, position: int, tried: set[object] | None) -> bool:
         """Whether an equal device failed in this place."""
-        return bool(tried) and self._failure_key(source, number, position) in (tried or ())
+        return bool(tried) and self._failure_key(level, number, position) in (tried or ())
 
-    def refused(self, source: Source, number: int, position: int, tried: set[object] | None) -> set[object] | None:
+    def refused(self, level: int, number: int, position: int, tried: set[object] | None) -> set[object] | None:
         """The device failed in this place (and is put back): so do its equals."""
-        key = self._failure_key(source, number, position)
+        key = self._failure_key(level, number, position)
         if key is None:
             return tried
         if tried is None:
@@ -301,7 +305,7 @@ class Guard:
 
     def failed(self, pick: Pick) -> set[object] | None:
         """Everything after the pick failed, and it was put back."""
-        return self.refused(pick.source, pick.number, pick.position, pick.tried)
+        return self.refused(pick.level, pick.number, pick.position, pick.tried)
 
     def viable(self, level: int, source: Source, number: int, last: int) -> bool:
         """Whether, after a pick, this and every later request still have enough devices, each for itself."""

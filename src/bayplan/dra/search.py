@@ -206,7 +206,7 @@ class Search(State):
             position = low.bit_length() - 1
             if source.error & low:
                 raise selection_error(step.chain, self.device(position), self.names[source.claim])
-            if guard is not None and guard.skips(source, number, position, tried):
+            if guard is not None and guard.skips(level, number, position, tried):
                 continue
             self.tries += 1
             if self.tries > self.budget:
@@ -214,11 +214,11 @@ class Search(State):
             undo = self.admit(source, position, low)
             if undo is None:
                 if guard is not None:
-                    tried = guard.refused(source, number, position, tried)
+                    tried = guard.refused(level, number, position, tried)
                 continue
             if guard is not None and not guard.viable(level, source, number + 1, position):
                 self.give_back(source.claim, position, undo)
-                tried = guard.refused(source, number, position, tried)
+                tried = guard.refused(level, number, position, tried)
                 continue
             return Pick(level, source, number, position, undo, tried)
         return None
