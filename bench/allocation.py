@@ -29,6 +29,7 @@ from bayplan.dra.allocator import Allocator, Plan
 from bayplan.dra.features import Features
 from bayplan.dra.inventory import Inventory
 from bayplan.dra.ledger import Ledger, claim_holder, claim_key
+from bayplan.dra.record import Record
 
 BENCH = Path(__file__).resolve().parents[1].parent / "shared" / "bench"
 
@@ -103,8 +104,8 @@ def timed(action: Callable[[], object]) -> float:
     return time.perf_counter() - start
 
 
-def one_node(world: Input, runs: int) -> list[float]:
-    """Allocate on the input's node, again and again with new claims."""
+def one_node(world: Input, runs: int, *, recorded: bool = False) -> list[float]:
+    """Allocate on the input's node, again and again with new claims; ``recorded``: with the record of reasons."""
     allocator = allocator_of(world, remember=False)
     node = world.node
     assert node is not None
@@ -112,7 +113,8 @@ def one_node(world: Input, runs: int) -> list[float]:
     taken = []
     for _ in range(runs):
         claims = fresh(world.claims)
-        taken.append(timed(lambda claims=claims: allocator.allocate(claims, node)))  # type: ignore[misc]
+        record = Record() if recorded else None
+        taken.append(timed(lambda c=claims, r=record: allocator.allocate(c, node, r)))  # type: ignore[misc]
     return taken
 
 
@@ -245,6 +247,10 @@ def rows(wanted: list[str]) -> Iterator[Callable[[], Row]]:
     for world in load("worst"):
         if asked(world.id):
             yield lambda w=world: Row(w.id, WORST.get(w.id), one_node(w, 30))  # type: ignore[misc]
+    for world in load("worst"):
+        name = f"{world.id}, with its record"
+        if world.id in WORST and asked(name):
+            yield lambda w=world, n=name: Row(n, WORST[w.id], one_node(w, 30, recorded=True))  # type: ignore[misc]
     big = [
         ("cluster-5000 first feasible", "cluster-5000", 0.9e-3, lambda w: cluster(w, 1, 200)),
         ("cluster-5000, 500 feasible", "cluster-5000", 157e-3, lambda w: cluster(w, 500, 20)),
