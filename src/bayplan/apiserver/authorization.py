@@ -17,7 +17,7 @@ import msgspec
 from bayplan.apiserver.authentication import MASTERS, UserInfo
 from bayplan.storage.contract import Compacted, Store, Watch
 
-__all__ = ["NODES_GROUP", "NODE_USER_PREFIX", "Attributes", "Authorizer", "Rule", "node_of"]
+__all__ = ["NODES_GROUP", "NODE_USER_PREFIX", "Attributes", "Authorizer", "Rule", "node_of", "pod_references"]
 
 RBAC = "/registry/rbac.authorization.k8s.io/"
 NODES_GROUP = "system:nodes"
@@ -198,7 +198,8 @@ class Authorizer:
             derived = record.derived
             refers = derived.get("refers")
             if refers is None:
-                refers = derived["refers"] = _references(_decode(record.value))
+                pod = _decode(record.value)
+                refers = derived["refers"] = ((pod.get("spec") or {}).get("nodeName", ""), pod_references(pod))
             if refers[0] == node and (a.resource, a.name) in refers[1]:
                 return True
         return False
@@ -223,8 +224,8 @@ def _selected(selector: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
     return bool(wanted) and all(labels.get(key) == value for key, value in wanted.items())
 
 
-def _references(pod: Any) -> tuple[str, frozenset[tuple[str, str]]]:
-    """The node of a pod and what it refers to, as (resource, name)."""
+def pod_references(pod: Any) -> frozenset[tuple[str, str]]:
+    """What a pod refers to, as (resource, name): its node may read it."""
     spec, status = pod.get("spec") or {}, pod.get("status") or {}
     found: set[tuple[str, str]] = set()
     for claim in spec.get("resourceClaims") or ():
@@ -239,7 +240,7 @@ def _references(pod: Any) -> tuple[str, frozenset[tuple[str, str]]]:
     if spec.get("serviceAccountName"):
         found.add(("serviceaccounts", spec["serviceAccountName"]))
     _find_sources(spec, found)
-    return spec.get("nodeName", ""), frozenset(found)
+    return frozenset(found)
 
 
 SOURCES = {

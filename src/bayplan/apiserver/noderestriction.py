@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from bayplan.apiserver.authorization import node_of
+from bayplan.apiserver.authorization import node_of, pod_references
 from bayplan.apiserver.call import Call
 from bayplan.apiserver.errors import forbidden
 
@@ -81,10 +81,42 @@ def _pod(node: str, call: Call, operation: str, new: Object | None, old: Object 
             return f"node '{node}' can only create pods with spec.nodeName set to itself"
         if "kubernetes.io/config.mirror" not in ((new.get("metadata") or {}).get("annotations") or {}):
             return f"pod does not have \"kubernetes.io/config.mirror\" annotation, node '{node}' can only create mirror pods"
-        return ""
+        return _mirror(node, new)
     bound = ((old or {}).get("spec") or {}).get("nodeName", "")
     if bound != node:
         return f"node '{node}' can only {operation} pods with spec.nodeName set to itself"
+    if operation == "status" and new is not None and old is not None:
+        return _pod_status(node, new, old)
+    return ""
+
+
+def _mirror(node: str, pod: Object) -> str:
+    """A pod that a node makes must not refer to anything: the authorizer would let the node read what its pods refer to."""
+    spec = pod.get("spec") or {}
+    referred = {resource for resource, _ in pod_references(pod)}
+    if spec.get("resourceClaims"):
+        referred.add("resourceclaims")
+    if spec.get("imagePullSecrets"):
+        referred.add("secrets")
+    if any("persistentVolumeClaim" in volume for volume in spec.get("volumes") or ()):
+        referred.add("persistentvolumeclaims")
+    if "serviceaccounts" in referred:
+        return f"node '{node}' can not create pods that reference a service account"
+    for resource in sorted(referred):
+        return f"node '{node}' can not create pods that reference {resource}"
+    return ""
+
+
+def _pod_status(node: str, new: Object, old: Object) -> str:
+    """The status is the node's, but not what says which claims are the pod's, nor the labels by which others select it."""
+    before, after = old.get("metadata") or {}, new.get("metadata") or {}
+    if (before.get("labels") or {}) != (after.get("labels") or {}):
+        return f"node '{node}' cannot update labels through pod status"
+    before, after = old.get("status") or {}, new.get("status") or {}
+    if (before.get("resourceClaimStatuses") or []) != (after.get("resourceClaimStatuses") or []):
+        return f"node '{node}' cannot update resource claim statuses"
+    if (before.get("extendedResourceClaimStatus") or {}) != (after.get("extendedResourceClaimStatus") or {}):
+        return f"node '{node}' cannot update the status of the claim for extended resources"
     return ""
 
 

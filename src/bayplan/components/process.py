@@ -11,14 +11,14 @@ import socket
 import sys
 import uuid
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from bayplan.api.gates import FeatureGates, GateError
-from bayplan.client.http import HTTPClient
-from bayplan.client.kubeconfig import KubeconfigError
-from bayplan.client.lease import LeaderElector, LeadershipLost
+
+if TYPE_CHECKING:
+    from bayplan.client.http import HTTPClient
 
 LEASE_NAMESPACE = "kube-system"
 
@@ -43,6 +43,9 @@ def gates_option(text: str | None) -> FeatureGates:
 
 def connect(kubeconfig: str, *, user_agent: str) -> HTTPClient:
     """A client for the API server of a kubeconfig; a click error in one line if it cannot be read."""
+    from bayplan.client.http import HTTPClient  # the API server starts without an HTTP client
+    from bayplan.client.kubeconfig import KubeconfigError
+
     try:
         return HTTPClient.from_kubeconfig(kubeconfig, user_agent=user_agent)
     except KubeconfigError as error:
@@ -89,6 +92,8 @@ async def lead(
     if not enabled:
         await work()
         return
+    from bayplan.client.lease import LeaderElector, LeadershipLost
+
     identity = f"{socket.gethostname()}_{uuid.uuid4()}"
     elector = LeaderElector(
         client,
