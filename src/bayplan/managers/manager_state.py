@@ -15,15 +15,17 @@ import base64
 import binascii
 import json
 import zlib
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import msgspec
 
 from bayplan.api.config import KubeletConfiguration, decode_kubelet_configuration
 from bayplan.api.gates import FeatureGates
+from bayplan.machine.kubelet_view import kubelet_view
 from bayplan.machine.topology import CPU, Machine, NUMANode
+from bayplan.managers.assignment import PluginDevice
 
 __all__ = ["ANNOTATION", "ManagerState", "decode_state", "encode_shape", "encode_state"]
 
@@ -56,6 +58,8 @@ class ManagerState:
     pods: tuple[str, ...]
     """Uids of the pods that the managers hold, in order of admission."""
     generation: int
+    devices: Mapping[str, tuple[PluginDevice, ...]] = field(default_factory=dict)
+    """What the node's device plugins report, by resource."""
 
     def machine(self) -> Machine:
         """The machine, as far as the managers look at it."""
@@ -75,7 +79,7 @@ def encode_shape(machine: Machine, config: KubeletConfiguration, gates: FeatureG
     """The part that does not change while the agent runs; equal for equal nodes."""
     settings: dict[str, Any] = msgspec.to_builtins(config)
     data = {
-        "machine": _shape(machine),
+        "machine": _shape(kubelet_view(machine)),
         "config": {name: settings[name] for name in _SETTINGS if name in settings},
         "gates": sorted(gates.on),
         "version": gates.version,
@@ -83,9 +87,20 @@ def encode_shape(machine: Machine, config: KubeletConfiguration, gates: FeatureG
     return json.dumps(data, separators=(",", ":"), sort_keys=True)
 
 
-def encode_state(shape: str, state_files: Mapping[str, str], pods: tuple[str, ...], generation: int) -> str:
-    """The annotation's value."""
-    data = {"shape": shape, "files": dict(state_files), "pods": list(pods), "generation": generation}
+def encode_state(
+    shape: str,
+    state_files: Mapping[str, str],
+    pods: tuple[str, ...],
+    generation: int,
+    devices: Mapping[str, Sequence[PluginDevice]] | None = None,
+) -> str:
+    """The annotation's value. ``devices``: what device plugins report, by resource."""
+    data: dict[str, Any] = {"shape": shape, "files": dict(state_files), "pods": list(pods), "generation": generation}
+    if devices:
+        data["devices"] = {
+            resource: [[d.id, None if d.numa is None else list(d.numa), d.healthy] for d in own]
+            for resource, own in devices.items()
+        }
     packed = zlib.compress(json.dumps(data, separators=(",", ":")).encode(), 6)
     return f"{VERSION}.{base64.b64encode(packed).decode()}"
 
@@ -97,7 +112,12 @@ def decode_state(text: str) -> ManagerState | None:
         return None
     try:
         data = json.loads(zlib.decompress(base64.b64decode(packed, validate=True)))
-        return ManagerState(data["shape"], dict(data["files"]), tuple(data["pods"]), int(data["generation"]))
+        devices = {
+            resource: tuple(PluginDevice(id, None if numa is None else tuple(numa), ok) for id, numa, ok in own)
+            for resource, own in data.get("devices", {}).items()
+        }
+        files, pods = dict(data["files"]), tuple(data["pods"])
+        return ManagerState(data["shape"], files, pods, int(data["generation"]), devices)
     except (binascii.Error, zlib.error, ValueError, KeyError, TypeError):
         return None
 

@@ -12,7 +12,7 @@ live on the node (after a restart), then any of the others. After every call tha
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from bayplan.api.base import RawQuantity
 from bayplan.api.config import KubeletConfiguration
@@ -426,6 +426,14 @@ class NodeManagers:
     def memory_machine(self) -> MachineState | None:
         """The memory manager's books by NUMA node, None with policy ``None``. Not to be changed."""
         return self.admitter.memory.state.machine if self.admitter.memory else None
+
+    def devices(self) -> dict[str, list[PluginDevice]]:
+        """What device plugins report, by resource; devices of a plugin that is gone are unhealthy."""
+        device = self.admitter.device
+        return {
+            resource: [replace(d, healthy=d.healthy and resource not in device.stopped) for d in own.values()]
+            for resource, own in device.devices.items()
+        }
 
     def free_devices(self) -> dict[str, list[str]]:
         """Healthy devices that nobody holds, by resource."""

@@ -133,7 +133,8 @@ class Agent:
         for uid in (runs.keys() | self.dra.pod_uids()) - mine.keys():
             self._spawn_orphan(uid, runs.get(uid, []))
         alive = [pod for pod in mine.values() if not _terminal(pod)]
-        self._readmitted = await self.keeper.readmit(alive)
+        running = [(uid, run.name) for uid, own in runs.items() for run in own if run.exit is None]
+        self._readmitted = await self.keeper.readmit(alive, running)
         self._started = True
         for uid, pod in mine.items():
             self._adopt(pod, runs.get(uid, []))

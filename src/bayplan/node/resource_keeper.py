@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -92,13 +92,14 @@ class ResourceKeeper:
 
     # -- pods
 
-    async def readmit(self, pods: Sequence[Pod]) -> dict[str, Admission]:
-        """After a start: the node's active pods again, by age. Everything held for others is dropped."""
+    async def readmit(self, pods: Sequence[Pod], running: Iterable[tuple[str, str]] = ()) -> dict[str, Admission]:
+        """After a start: the node's active pods again, by age. Everything held for others is dropped. ``running``: (pod
+        uid, container) that the runtime still runs: they keep their plugin devices whatever the plugin's state."""
         if self._managers is None and not pods:
             return {}
         ordered = sorted(pods, key=lambda p: ((p.metadata.creation_timestamp or "") if p.metadata else "", _uid(p)))
         async with self._lock:
-            answers = {answer.uid: answer for answer in self.managers.readmit(ordered)}
+            answers = {answer.uid: answer for answer in self.managers.readmit(ordered, running)}
             self._pods = {}
             # Pods that an agent had accepted before count first; those bound since then need room beside them.
             for pod in sorted(ordered, key=lambda p: p.status is None or not p.status.start_time):
@@ -240,8 +241,10 @@ class ResourceKeeper:
         """The value of ``bayplan.io/manager-state``."""
         if self._shape is None:
             self._shape = encode_shape(self._machine, self._config, self._gates)
-        files = self._managers.state_files() if self._managers is not None else {}
-        return encode_state(self._shape, files, tuple(self._pods), self._generation)
+        if self._managers is None:
+            return encode_state(self._shape, {}, tuple(self._pods), self._generation)
+        files, devices = self._managers.state_files(), self._managers.devices()
+        return encode_state(self._shape, files, tuple(self._pods), self._generation, devices)
 
 
 def duration_of(config: KubeletConfiguration, attribute: str) -> float:

@@ -5,8 +5,9 @@ prediction starts the very managers that the node runs, lets them take over the 
 were decided since, and then asks about the new one. So no pod is bound that the Topology Manager or CPU Manager of the
 node would refuse.
 
-What is not known is not predicted: no annotation, another version of it, managers that would not start, pods with
-device plugin resources (the plugin's devices are not published) all mean "yes". Gate NUMAAwareScheduling.
+What is not known is not predicted: no annotation, another version of it, managers that would not start all mean "yes".
+Devices of device plugins are published and predicted too; only a plugin's own preference among equal ones is not. Gate
+NUMAAwareScheduling.
 
 Cost: starting managers once per published state, one clone and one admission per question; nodes of equal state and
 pods of equal kind share the answer.
@@ -118,7 +119,7 @@ def _shape(shape: str) -> tuple[Machine, KubeletConfiguration, FeatureGates]:
 def _start(state: ManagerState, pods: list[PodInfo]) -> NodeManagers | None:
     try:
         machine, config, gates = _shape(state.shape)
-        managers = NodeManagers.start(machine, config, gates, state_files=state.state_files)
+        managers = NodeManagers.start(machine, config, gates, state_files=state.state_files, devices=state.devices)
         managers.readmit([p.pod for p in pods])
     except (StartupError, KeyError, ValueError):
         return None

@@ -8,6 +8,7 @@ from bayplan.api.config import decode_kubelet_configuration
 from bayplan.api.core import Pod
 from bayplan.api.gates import FeatureGates
 from bayplan.machine.describe import describe
+from bayplan.managers.assignment import PluginDevice
 from bayplan.managers.manager_state import decode_state, encode_shape, encode_state
 from bayplan.managers.node_managers import NodeManagers
 
@@ -45,6 +46,21 @@ def test_a_reader_gets_the_answers_of_the_node() -> None:
     copy.readmit([pod("a", 6)])
     ours, theirs = node.admit(pod("b", 10)), copy.admit(pod("b", 10))
     assert ours.containers[0].cpus_mask == theirs.containers[0].cpus_mask != 0
+
+
+def test_devices_of_plugins_come_along() -> None:
+    devices = {"example.com/gpu": [PluginDevice("a", (0,)), PluginDevice("b", (1,), healthy=False), PluginDevice("c")]}
+    node = NodeManagers.start(MACHINE, CONFIG, GATES, devices=devices)
+    assert node.devices() == devices
+    text = encode_state(encode_shape(MACHINE, CONFIG, GATES), node.state_files(), (), 1, node.devices())
+    state = decode_state(text)
+    assert state is not None
+    copy = NodeManagers.start(
+        state.machine(), state.config(), state.gates(), state_files=state.state_files, devices=state.devices
+    )
+    assert copy.free_devices() == {"example.com/gpu": ["a", "c"]}
+    node.stop_endpoint("example.com/gpu")
+    assert not any(device.healthy for device in node.devices()["example.com/gpu"])
 
 
 def test_the_shape_leaves_out_what_does_not_decide() -> None:
