@@ -210,6 +210,8 @@ class ClusterState:
         self._where: dict[str, str] = {}
         """Pod uid -> node name, bound and assumed pods alike."""
         self._assumed: set[str] = set()
+        self.anti_affinity: dict[str, PodInfo] = {}
+        """Pods on nodes that must not have certain others in their neighbourhood."""
         self._generation = 0
         self.count = 0
         """Nodes that exist as objects."""
@@ -292,12 +294,16 @@ class ClusterState:
             holder = self.nodes[node] = NodeInfo(node)
         holder.add(info)
         self._where[info.uid] = node
+        affinity = info.pod.spec.affinity if info.pod.spec is not None else None
+        if affinity is not None and affinity.pod_anti_affinity is not None:
+            self.anti_affinity[info.uid] = info
         self._changed(holder)
 
     def _take(self, uid: str) -> None:
         where = self._where.pop(uid, None)
         if where is None:
             return
+        self.anti_affinity.pop(uid, None)
         holder = self.nodes[where]
         holder.remove(uid)
         if holder.node is None and not holder.pods:

@@ -6,8 +6,8 @@ feasible node, as if all had been asked; only where a claim has a prioritized li
 allocated, as many feasible nodes are looked at as kube-scheduler samples, and the best of them is taken.
 
 Knowing differences: TaintToleration and NodeAffinity scores are normalised over the nodes that pass the cheap filters;
-among equal nodes the choice is by the given random source. Volumes, images, inter-pod affinity and topology spread
-are not looked at.
+among equal nodes the choice is by the given random source. Volumes and images are not looked at, nor preferences between
+pods.
 
 Cost: classes of nodes, plus the nodes actually asked.
 """
@@ -15,7 +15,7 @@ Cost: classes of nodes, plus the nodes actually asked.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -25,6 +25,7 @@ from bayplan.scheduling.dynamic_resources import NOT_ON_NODE, PLUGIN, DynamicRes
 from bayplan.scheduling.node_filters import AFFINITY, NODE_NAME, fit, intolerable_preferences, shared_verdict
 from bayplan.scheduling.node_sets import NodeSets
 from bayplan.scheduling.pod_needs import NOTHING, NodeClaims, PodNeeds, Refused, pinned_nodes
+from bayplan.scheduling.pod_topology import topology_refusals
 from bayplan.scheduling.scoring import WEIGHTS, normalise, resource_score
 from bayplan.scheduling.status import Rejection, Unschedulable
 
@@ -73,6 +74,16 @@ class Candidates:
     groups: list[tuple[int, list[NodeInfo]]] = field(default_factory=list)
     failure: Unschedulable = field(default_factory=lambda: Unschedulable(0))
 
+    def drop(self, rejection: Rejection, names: Container[str], *, keep: bool = False) -> None:
+        """Refuse the named nodes (with `keep` all others)."""
+        for index, (score, members) in enumerate(self.groups):
+            out = [node.name for node in members if (node.name in names) is not keep]
+            if out:
+                self.failure.add(rejection, out, len(out))
+                gone = set(out)
+                self.groups[index] = (score, [node for node in members if node.name not in gone])
+        self.groups = [group for group in self.groups if group[1]]
+
 
 class Decider:
     """Decides pods one by one over one `ClusterState`. `seed` makes choices among equals repeatable."""
@@ -115,12 +126,14 @@ class Decider:
         try:
             if needs is None:
                 needs = self.needs(info)
+            candidates = self.candidates(info, needs, only)
         except Refused as refused:
             return Unschedulable(self.state.count, prefilter=str(refused), plugins={PLUGIN})
-        candidates = self.candidates(info, needs, only)
         failure = candidates.failure
-        if needs is not None:
-            _keep_pinned(candidates, pinned_nodes(needs))
+        # Claims that are allocated for certain nodes leave only those; the others need not be asked one by one.
+        pinned = pinned_nodes(needs) if needs is not None else None
+        if pinned is not None:
+            candidates.drop(NOT_ON_NODE, pinned, keep=True)
         best: Placement | None = None
         wanted = self._wanted(needs)
         asked = found = 0
@@ -241,6 +254,8 @@ class Decider:
             feasible += 1
             if feasible >= enough:
                 break
+        for rejection, names_refused in topology_refusals(info, state):
+            result.drop(rejection, names_refused)
         self._add_node_scores(info, result)
         return result
 
@@ -282,15 +297,3 @@ class Decider:
             start = self._random.randrange(len(members)) if len(members) > 1 else 0
             for offset in range(len(members)):
                 yield score, members[(start + offset) % len(members)]
-
-
-def _keep_pinned(candidates: Candidates, pinned: frozenset[str] | None) -> None:
-    """Claims that are allocated for certain nodes leave only those; the others need not be asked one by one."""
-    if pinned is None:
-        return
-    for index, (score, members) in enumerate(candidates.groups):
-        kept = [node for node in members if node.name in pinned]
-        if len(kept) < len(members):
-            others = [node.name for node in members if node.name not in pinned]
-            candidates.failure.add(NOT_ON_NODE, others, len(others))
-            candidates.groups[index] = (score, kept)

@@ -147,6 +147,11 @@ class _Search:
                     return [Placement(self.pods[i], node, self.answers[i]) for i, node in sorted(self.where.items())]
                 if self.budget <= 0:
                     break
+        except Refused as refused:
+            failure = GangFailure(0, self.gang.missing)
+            for pod in self.pods:
+                failure.refused[pod.uid] = Unschedulable(self.state.count, prefilter=str(refused))
+            return failure
         finally:
             self._clear()
         return GangFailure(self.most, self.gang.missing, self.refused, self.budget <= 0)

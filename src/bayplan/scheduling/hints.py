@@ -134,6 +134,8 @@ HINTS: Final[Mapping[str, Mapping[str, Hint]]] = {
         "ResourceClaim": _claim,
     },
     "NodeDeclaredFeatures": _NODE,
+    "InterPodAffinity": {"Node": _node_added_or_changed, "AssignedPod": _always},
+    "PodTopologySpread": {"Node": _always, "AssignedPod": _always},
     "DynamicResources": {
         "Node": _node_added_or_changed,
         "ResourceClaim": _claim,

@@ -17,7 +17,7 @@ from bayplan.api.core import Pod, Toleration
 from bayplan.scheduling.cluster import NodeInfo, PodInfo, Ports
 from bayplan.scheduling.status import UNRESOLVABLE, UNSCHEDULABLE, Rejection
 
-__all__ = ["AFFINITY", "NODE_NAME", "intolerable_preferences", "shared_verdict", "tolerates"]
+__all__ = ["AFFINITY", "NODE_NAME", "intolerable_preferences", "shared_verdict", "tolerated", "tolerates"]
 
 UNSCHEDULABLE_TAINT: Final = "node.kubernetes.io/unschedulable"
 NODE_NAME: Final = Rejection("NodeName", ("node(s) didn't match the requested node name",), UNRESOLVABLE)
@@ -52,7 +52,8 @@ def tolerates(toleration: Toleration, key: str, value: str, effect: str) -> bool
             return False
 
 
-def _tolerated(pod: Pod, key: str, value: str, effect: str) -> bool:
+def tolerated(pod: Pod, key: str, value: str, effect: str) -> bool:
+    """Whether some toleration of the pod tolerates the taint."""
     return any(tolerates(t, key, value, effect) for t in tolerations(pod))
 
 
@@ -61,7 +62,7 @@ def intolerable_preferences(pod: Pod, node: NodeInfo) -> int:
     return sum(
         1
         for key, value, effect in node.taints
-        if effect == "PreferNoSchedule" and not _tolerated(pod, key, value, effect)
+        if effect == "PreferNoSchedule" and not tolerated(pod, key, value, effect)
     )
 
 
@@ -74,10 +75,10 @@ def shared_verdict(
     device plugin would), it is left to DynamicResources. `requests` replaces the pod's own (nominated pods, claims).
     """
     pod = info.pod
-    if node.unschedulable and not _tolerated(pod, UNSCHEDULABLE_TAINT, "", "NoSchedule"):
+    if node.unschedulable and not tolerated(pod, UNSCHEDULABLE_TAINT, "", "NoSchedule"):
         return _CORDONED
     for key, value, effect in node.taints:
-        if effect != "PreferNoSchedule" and not _tolerated(pod, key, value, effect):
+        if effect != "PreferNoSchedule" and not tolerated(pod, key, value, effect):
             taint = f"{{{key}: {value}}}"
             return Rejection("TaintToleration", (f"node(s) had untolerated taint {taint}",), UNRESOLVABLE)
     if info.ports and _conflict(info.ports, node.ports):

@@ -10,7 +10,7 @@ never become free. Devices may be held by pods elsewhere (pools that several nod
 devices that the node can see count as possible victims too. Nobody is evicted for admin access, which shares anyhow.
 
 Kubernetes' own scheduler does not do this for claims (it says "cannot allocate all claims"); gate DRAPreemption. With
-the gate off only resources and ports are looked at, as in kube-scheduler.
+the gate off only resources and ports are looked at, as in kube-scheduler. Nobody is evicted for affinity between pods or spread.
 
 Cost: per node one try, and one more per possible victim there; at most `_NODES` nodes.
 """
@@ -27,6 +27,7 @@ from bayplan.scheduling.cluster import ClusterState, NodeInfo, PodInfo
 from bayplan.scheduling.dynamic_resources import PLUGIN, DynamicResources
 from bayplan.scheduling.node_filters import fit, shared_verdict
 from bayplan.scheduling.pod_needs import NOTHING, NodeClaims, PodNeeds
+from bayplan.scheduling.pod_topology import topology_refusals
 from bayplan.scheduling.status import Rejection, SchedulingError, Unschedulable
 
 __all__ = ["Preemption", "find_victims"]
@@ -67,7 +68,9 @@ def find_victims(
         if number:
             counts[reason] = counts.get(reason, 0) + number
 
-    helpful = list(dict.fromkeys(_helpful_nodes(failure, needs, dra is not None and claims)))
+    barred = {name for _, names in topology_refusals(info, state) for name in names}
+    nodes = dict.fromkeys(_helpful_nodes(failure, needs, dra is not None and claims))
+    helpful = [name for name in nodes if name not in barred]
     count("Preemption is not helpful for scheduling", state.count - len(helpful))
     best: Preemption | None = None
     looked = 0
