@@ -18,7 +18,7 @@ from typing import Final
 from bayplan.api.resource import DeviceAttribute
 from bayplan.cel import CompileError, EvaluationError
 from bayplan.cel.values import SemverValue, Uint
-from bayplan.dra.devices import DeviceInfo
+from bayplan.dra.devices import REMEMBERED, DeviceInfo
 from bayplan.dra.selectors import Selector
 
 Value = frozenset[tuple[str, str | int | bool]]
@@ -33,6 +33,8 @@ def attribute_value(info: DeviceInfo, name: str, lists: bool) -> Value | None:
     key = name if lists else f"\0{name}"
     if key in memo:
         return memo[key]
+    if len(memo) >= REMEMBERED:
+        memo.clear()
     value = memo[key] = _published(info, name, lists)
     return value
 
@@ -81,6 +83,8 @@ def derived_value(info: DeviceInfo, selector: Selector, lists: bool) -> Value | 
     key = (program, lists)
     known = info.derived.get(key)
     if known is None:
+        if len(info.derived) >= REMEMBERED:
+            info.derived.clear()
         known = info.derived[key] = _evaluate(info, selector, lists)
     if isinstance(known, DerivedError):
         raise known

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from bayplan.api.base import RawQuantity
 from bayplan.api.quantity import BINARY_SI, Quantity
 from bayplan.api.resource import CapacityRequestPolicy, CapacityRequestPolicyRange
-from bayplan.dra.devices import DeviceInfo
+from bayplan.dra.devices import REMEMBERED, DeviceInfo
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +43,8 @@ def amounts(
     """
     if key in info.amounts:
         return info.amounts[key]
+    if len(info.amounts) >= REMEMBERED:
+        info.amounts.clear()
     answer = info.amounts[key] = _amounts(info, requests or {}, fractional)
     return answer
 

@@ -25,6 +25,9 @@ BLOCKING_EFFECTS = ("NoSchedule", "NoExecute")
 """Effects that keep a device from being allocated; None and unknown ones do not."""
 
 
+REMEMBERED: Final = 64
+"""Answers kept per device and kind of question: claims may ask for ever new things."""
+
 _NOTHING: Final[Mapping[tuple[str, str], int]] = {}
 _NO_GROUPS: Final[Mapping[str, frozenset[str]]] = {}
 
@@ -100,6 +103,8 @@ class DeviceInfo:
                 answer = program.evaluate(self.view)
             except EvaluationError as error:
                 answer = error
+            if len(self.results) >= REMEMBERED:
+                self.results.clear()
             self.results[program] = answer
         return answer
 

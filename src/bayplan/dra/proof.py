@@ -263,8 +263,10 @@ class Guard:
         for source in sources:
             place = source.place
             seen.append(tuple(bool(m & bit) for m in (source.true, source.error, self.fit[place], self.raises[place])))
-            amounts = info.amounts.get(source.step.capacity_key) if multi else None
-            seen.append(tuple(sorted(amounts.nano.items())) if amounts is not None else None)
+            if multi:
+                step, fractional = source.step, search.features.fractional_capacity_range
+                amounts = capacity.amounts(info, step.capacity, step.capacity_key, fractional)
+                seen.append(tuple(sorted(amounts.nano.items())) if amounts is not None else None)
         used: object = None
         if multi:
             ledger = search.ledger.pool(pool.driver, pool.name)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from bayplan.cel import CompileError, CostError, EvaluationError
 from bayplan.cel.program import Program, check, compiled
-from bayplan.dra.devices import DeviceInfo
+from bayplan.dra.devices import REMEMBERED, DeviceInfo
 from bayplan.dra.errors import CEL_COMPILE, CEL_COST, CEL_RUNTIME, AllocationError
 from bayplan.dra.pools import PoolView
 
@@ -86,6 +86,8 @@ def masks_of(view: PoolView, key: object, chain: Chain) -> ChainMasks:
     """The pool's masks for the chain, as far as they are known; ``key`` identifies what the chain asks."""
     masks = view.chains.get(key)
     if masks is None:
+        if len(view.chains) >= REMEMBERED:
+            view.chains.clear()
         masks = view.chains[key] = ChainMasks(view, chain)
     return masks
 

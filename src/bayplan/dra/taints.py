@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from bayplan.api.resource import DeviceTaint, DeviceToleration
-from bayplan.dra.devices import DeviceInfo
+from bayplan.dra.devices import REMEMBERED, DeviceInfo
 from bayplan.dra.pools import PoolView
 
 
@@ -51,5 +51,7 @@ def tolerated_mask(view: PoolView, tolerations: Sequence[DeviceToleration], key:
             left ^= low
             if blocking_taint(view.devices[low.bit_length() - 1], tolerations) is not None:
                 mask ^= low
+        if len(view.masks) >= REMEMBERED:
+            view.masks.clear()
         view.masks[memo] = mask
     return mask
