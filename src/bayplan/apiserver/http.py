@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import ssl
 import time
 from collections.abc import AsyncIterator, Mapping
@@ -24,6 +25,8 @@ from bayplan.apiserver.response import Response
 from bayplan.apiserver.server import MAX_BODY, APIServer
 
 __all__ = ["Listener"]
+
+log = logging.getLogger("bayplan.apiserver")
 
 SEND_TIMEOUT = 60.0
 REQUEST_TIMEOUT = 60.0
@@ -222,6 +225,11 @@ class _Connection(asyncio.Protocol):
                 if self._drained is not None:
                     await self._drain()
         except TimeoutError:
+            self.abort()
+            return
+        except Exception:
+            # Part of an answer may be on its way: only the end of the connection tells the client that it is not whole.
+            log.exception("%s %s failed", head.method, head.target)
             self.abort()
             return
         finally:
