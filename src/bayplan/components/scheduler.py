@@ -35,6 +35,7 @@ from bayplan.explain.allocation import allocation_cause
 from bayplan.explain.scheduling import fit_message, with_causes
 from bayplan.scheduling.cluster import PodInfo
 from bayplan.scheduling.cycle import Decider, Placement
+from bayplan.scheduling.dynamic_resources import CANNOT_ALLOCATE
 from bayplan.scheduling.hints import HINTS
 from bayplan.scheduling.pod_needs import PodNeeds, Refused
 from bayplan.scheduling.prediction import Prediction
@@ -227,9 +228,14 @@ class Scheduler:
         self._denominate(uid)
 
     def gone(self, pod: Pod) -> None:
-        uid = (pod.metadata.uid if pod.metadata is not None else None) or ""
-        self._forget(uid)
-        self.gangs.forget(uid, pod)
+        info = self.world.state.pod_info(pod)
+        self._forget(info.uid)
+        self.gangs.forget(info.uid, pod)
+        for entry in self.world.dra.entries(pod):
+            key = (info.namespace, entry.claim or "")
+            waiting = self._waiting_for_claim.get(key, {})
+            if waiting.pop(info.name, "") is None and not waiting:
+                del self._waiting_for_claim[key]
 
     def happened(self, event: ClusterEvent) -> None:
         now = self._clock()
@@ -502,7 +508,7 @@ class Scheduler:
         if deallocate is None:
             preemption = self._preemptor.find(info, needs, failure)
         text = fit_message(failure.nodes, failure.counts, prefilter=failure.prefilter, postfilter=failure.postfilter)
-        text = with_causes(text, self.causes(failure))
+        text = with_causes(text, *self.causes(failure))
         if deallocate is not None:
             self.spawn(self.binder.deallocate(deallocate), "deallocate")
         if preemption is not None:
@@ -518,9 +524,10 @@ class Scheduler:
             nominated=preemption.node if preemption is not None else None,
         )
 
-    def causes(self, failure: Unschedulable) -> list[tuple[str, str]]:
-        """Node by node, what the allocator's records say."""
-        return [(node, allocation_cause(record)) for node, record in failure.causes]
+    def causes(self, failure: Unschedulable) -> tuple[list[tuple[str, str]], int]:
+        """Node by node, what the allocator's records say, and how many nodes it refused."""
+        refused = failure.counts.get(CANNOT_ALLOCATE.reasons[0], 0)
+        return [(node, allocation_cause(record)) for node, record in failure.causes], refused
 
 
 def _changed(old: Pod, new: Pod) -> bool:

@@ -261,7 +261,7 @@ class GangScheduling:
                     prefilter=refused_here.prefilter,
                     postfilter=["still not schedulable", _NOT_ELIGIBLE],
                 )
-                text = with_causes(text, scheduler.causes(refused_here))
+                text = with_causes(text, *scheduler.causes(refused_here))
             scheduler.report(member, "Unschedulable", text)
         text = (
             "0/1 placements are available, first placement status: pod group is unschedulable, "

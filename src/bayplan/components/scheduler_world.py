@@ -150,7 +150,7 @@ class World:
         if not bound:
             self._listener.pending(old, pod)
             return
-        known = self.state.find_pod(uid)
+        known = None if self.state.is_assumed(uid) else self.state.find_pod(uid)
         info = self.state.pod_info(pod)
         self.state.set_pod(info)
         self._listener.assigned(pod)

@@ -42,8 +42,11 @@ def preemption_message(nodes: int, counts: Mapping[str, int]) -> str:
     return f"preemption: 0/{nodes} nodes are available: {node_counts(counts)}."
 
 
-def with_causes(text: str, causes: Iterable[tuple[str, str]]) -> str:
-    """`text` and, behind it, why: (node, cause) pairs; nodes with the same cause are counted together."""
+def with_causes(text: str, causes: Iterable[tuple[str, str]], refused: int = 0) -> str:
+    """`text` and, behind it, why: (node, cause) pairs; nodes with the same cause are counted together.
+
+    `refused`: how many nodes were refused in all; said where only some of them were looked at closely.
+    """
     found: Counter[str] = Counter()
     first: dict[str, str] = {}
     for node, cause in causes:
@@ -59,6 +62,9 @@ def with_causes(text: str, causes: Iterable[tuple[str, str]]) -> str:
     if len(found) > _CAUSES:
         parts.append(f"{len(found) - _CAUSES} other causes")
     detail = "; ".join(parts)
+    looked = sum(found.values())
+    if looked < refused:
+        detail = f"{looked} of {refused} refused nodes looked at: {detail}"
     room = _LONGEST - len(text)
     if len(detail) > room:
         detail = detail[: max(room, 0)] + " ..."

@@ -29,4 +29,5 @@ def test_causes_are_counted_and_bounded() -> None:
     assert with_causes("text", [("n1", "a"), ("n2", "b"), ("n3", "b")]) == ("text (2 nodes such as n2: b; node n1: a)")
     many = with_causes("text", [(f"n{i}", f"cause {i}") for i in range(9)])
     assert many.endswith("; 5 other causes)")
+    assert with_causes("text", [("n1", "a")], refused=40) == "text (1 of 40 refused nodes looked at: node n1: a)"
     assert len(with_causes("text", [("n1", "x" * 5000)])) < 1024
