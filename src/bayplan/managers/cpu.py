@@ -104,6 +104,8 @@ class StaticCPUPolicy:
         """CPUs from the hinted nodes first, the rest from anywhere; the result leaves the shared pool. Unless the quirk
         is imitated, what a finished init container of the pod held is taken before anything else."""
         allocatable = self.free() | reusable
+        if self.options.full_pcpus_only and "busy-cpus-taken-with-whole-unit" not in self.quirks:
+            allocatable &= ~self.reserved_cores  # siblings of reserved CPUs are no whole cores
         taken = 0
         if nodes is not None:
             if self.options.align_by_socket:
@@ -217,9 +219,9 @@ class StaticCPUPolicy:
         return True
 
     def _check_container_cores(self, pod: PodView, count: int, held: int | None) -> None:
+        if held is not None and held.bit_count() == count and "smt-check-counts-own-cpus" not in self.quirks:
+            return
         own = 0
-        if held is not None and "smt-check-counts-own-cpus" not in self.quirks:
-            own |= held
         if "smt-check-ignores-reuse" not in self.quirks:
             own |= self.reusable.get(pod.uid, 0)
         self._check_whole_cores(count, own)
