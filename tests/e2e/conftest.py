@@ -78,7 +78,7 @@ def plane() -> Iterator[Stack]:
     try:
         found.apiserver()
         found.component("scheduler", "--config", str(path / "scheduler.yaml"), "--no-leader-elect")
-        found.component("controllers", "--no-leader-elect")
+        found.component("controllers", "--no-leader-elect", "--metrics-port", "0")
         nodes = [a for n in ("worker-[1-2]", "my-node", "node-3") for a in ("--node", f"{n}=1s1n16c1t32Gi")]
         found.component("agent", "--config", str(path / "kubelet.yaml"), "--root-dir", str(path / "nodes"), *nodes)
         for name in ("worker-1", "worker-2", "my-node", "node-3"):

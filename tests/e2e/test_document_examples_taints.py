@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import urllib.request
 from typing import Any
 
 import pytest
@@ -18,7 +20,7 @@ from tests.e2e.place import (
     resource_slice,
     results,
 )
-from tests.e2e.stack import wait_until
+from tests.e2e.stack import Stack, wait_until
 
 pytestmark = pytest.mark.e2e
 DRIVER = "dra.example.com"
@@ -137,7 +139,7 @@ def test_an_extended_resource_is_evicted_too(place: Place) -> None:
     place.running("p2")
     place.apply(rule("NoExecute"))
     place.wait("delete", "pod/p2")
-    place.wait("delete", "resourceclaims", "--all") if place.get("resourceclaims")["items"] else None
+    wait_until("end of the claim", lambda: not place.get("resourceclaims")["items"])
 
 
 def status_request(name: str, driver: str, **spec: Any) -> Any:
@@ -232,3 +234,20 @@ def test_pool_status_of_shareable_devices(place: Place) -> None:
         "partiallyAvailableDevices": 1,
         "capacity": [{"name": "bandwidth", "total": "10G", "consumed": "2G", "available": "8G"}],
     }
+
+
+def test_metrics(plane: Stack) -> None:
+    """``bayplan controllers --metrics-port``."""
+    found = wait_until("the address", lambda: re.search(r"metrics on (http://\S+)", plane.log("controllers")))
+    with urllib.request.urlopen(f"{found[1]}/metrics") as answer:
+        text = answer.read().decode()
+    for name in (
+        "resourceclaim_controller_creates_total",
+        "resourceclaim_controller_resource_claims",
+        "device_taint_eviction_controller_pod_deletions_total",
+        "resourcepoolstatusrequest_controller_requests_processed_total",
+        'workqueue_adds_total{name="resource_claim"}',
+    ):
+        assert name in text
+    with urllib.request.urlopen(f"{found[1]}/healthz") as answer:
+        assert answer.read() == b"ok"

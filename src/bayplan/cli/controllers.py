@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 
 import click
 
 from bayplan.components import process
+from bayplan.components.controller_metrics import ControllerMetrics
 from bayplan.components.controllers import running
+from bayplan.components.metrics_endpoint import EndpointError, serving_metrics
 
 
 @click.command()
 @click.option("--kubeconfig", required=True, type=click.Path(), help="How to reach the API server.")
 @click.option("--feature-gates", default="", help="Comma-separated NAME=true|false, AllAlpha, AllBeta.")
 @click.option("--leader-elect/--no-leader-elect", default=True, help="Work only while holding the Lease.")
+@click.option(
+    "--metrics-port",
+    type=click.IntRange(0, 65535),
+    help="Serve /metrics and /healthz on this port of the loopback address; 0 takes a free one. Default: not.",
+)
 @click.option("-v", "--verbose", is_flag=True)
-def controllers(kubeconfig: str, feature_gates: str, leader_elect: bool, verbose: bool) -> None:
+def controllers(
+    kubeconfig: str, feature_gates: str, leader_elect: bool, metrics_port: int | None, verbose: bool
+) -> None:
     """Run the control loops: claims, garbage, taint eviction, pool status, namespaces."""
     process.log_to_stderr(verbose)
     gates = process.gates_option(feature_gates)
@@ -23,11 +33,19 @@ def controllers(kubeconfig: str, feature_gates: str, leader_elect: bool, verbose
 
     async def main(stop: asyncio.Event) -> None:
         async def work() -> None:
-            async with running(client, gates):
+            metrics, ready = ControllerMetrics(), asyncio.Event()
+            async with contextlib.AsyncExitStack() as stack:
+                if metrics_port is not None:
+                    serving = serving_metrics(metrics_port, metrics.registry, ready.is_set)
+                    click.echo(f"metrics on http://127.0.0.1:{await stack.enter_async_context(serving)}", err=True)
+                await stack.enter_async_context(running(client, gates, metrics=metrics))
+                ready.set()
                 await stop.wait()
 
         try:
             await process.lead(client, "kube-controller-manager", leader_elect, stop, work)
+        except EndpointError as error:
+            raise click.ClickException(str(error)) from None
         finally:
             await client.close()
 

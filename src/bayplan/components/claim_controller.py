@@ -18,10 +18,11 @@ from bayplan.api.gates import FeatureGates
 from bayplan.api.resource import ResourceClaim, ResourceClaimTemplate
 from bayplan.api.scheduling import PodGroup
 from bayplan.client.api import MERGE_PATCH, STRATEGIC_PATCH
-from bayplan.client.errors import ApiError
+from bayplan.client.errors import ApiError, ClientError
 from bayplan.client.events import EventRecorder
 from bayplan.client.informer import Informer
 from bayplan.client.transport import TransportClient
+from bayplan.components.controller_metrics import ControllerMetrics, asks_for_admin_access
 from bayplan.components.loop import ControlLoop, Later
 from bayplan.controllers import resourceclaim as rules
 from bayplan.dra.pod_claims import claim_names, matches_pod_group
@@ -44,11 +45,12 @@ class ClaimController:
         templates: Informer[ResourceClaimTemplate],
         groups: Informer[PodGroup],
         gates: FeatureGates,
+        metrics: ControllerMetrics,
     ) -> None:
-        self._client, self._recorder, self._gates = client, recorder, gates
+        self._client, self._recorder, self._gates, self._metrics = client, recorder, gates, metrics
         self._pods, self._claims, self._templates, self._groups = pods, claims, templates, groups
         self._created: dict[tuple[str, str], ResourceClaim] = {}
-        self.loop: ControlLoop[Key] = ControlLoop("resourceclaim", self._sync, workers=10)
+        self.loop: ControlLoop[Key] = ControlLoop("resource_claim", self._sync, workers=10)
         add = self.loop.queue.add
         pods.add_handlers(self._pod_added, self._pod_changed, self._pod_gone)
         claims.add_handlers(self._claim_changed, lambda _old, new: self._claim_changed(new), None)
@@ -184,7 +186,13 @@ class ClaimController:
 
     async def _create(self, owner: Pod | PodGroup, plan: rules.ConsumerSync) -> None:
         for claim in plan.create:
-            created = await self._client.create(claim)
+            admin = "true" if asks_for_admin_access(claim) else "false"
+            try:
+                created = await self._client.create(claim)
+            except ClientError:
+                self._metrics.claim_creates.labels("failure", admin).inc()
+                raise
+            self._metrics.claim_creates.labels("success", admin).inc()
             entry = ((claim.metadata and claim.metadata.annotations) or {}).get(rules.POD_CLAIM_NAME, "")
             self._created[_uid(owner), entry] = created
         for failure in plan.failures:

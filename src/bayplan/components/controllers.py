@@ -16,6 +16,7 @@ from bayplan.client.events import EventRecorder
 from bayplan.client.informer import Informer
 from bayplan.client.transport import TransportClient
 from bayplan.components.claim_controller import ClaimController, claim_indexes, pod_indexes
+from bayplan.components.controller_metrics import ControllerMetrics
 from bayplan.components.garbage_collector import GarbageCollector, collected_kinds
 from bayplan.components.loop import ControlLoop
 from bayplan.components.namespace_controller import NamespaceController, PodGarbage
@@ -30,12 +31,17 @@ COMPONENT = "resource_claim"
 
 @contextlib.asynccontextmanager
 async def running(
-    client: TransportClient, gates: FeatureGates, *, settle_seconds: float = SETTLE_SECONDS
+    client: TransportClient,
+    gates: FeatureGates,
+    *,
+    metrics: ControllerMetrics | None = None,
+    settle_seconds: float = SETTLE_SECONDS,
 ) -> AsyncIterator[None]:
     """All control loops, from caches filled to stopped. Leaving the block stops them; nothing is left half written.
 
     ``settle_seconds``: how long after the last eviction a DeviceTaintRule says that it is over.
     """
+    metrics = metrics if metrics is not None else ControllerMetrics()
     indexes: dict[type[Any], dict[str, Any]] = {Pod: pod_indexes(), ResourceClaim: claim_indexes()}
     informers: dict[type[Any], Informer[Any]] = {
         k.type: Informer(client, k.type, indexes=indexes.get(k.type)) for k in collected_kinds()
@@ -49,6 +55,7 @@ async def running(
         informers[ResourceClaimTemplate],
         informers[PodGroup],
         gates,
+        metrics,
     )
     eviction = TaintEviction(
         client,
@@ -58,6 +65,7 @@ async def running(
         informers[ResourceClaim],
         informers[Pod],
         gates,
+        metrics,
         settle_seconds=settle_seconds,
     )
     poolstatus = PoolStatusController(
@@ -67,6 +75,7 @@ async def running(
         informers[ResourceClaim],
         informers[DeviceTaintRule],
         gates,
+        metrics,
     )
     loops: list[ControlLoop[Any]] = [
         claims.loop,
@@ -77,6 +86,9 @@ async def running(
         PodGarbage(client, informers[Pod], informers[Node]).loop,
         PodGroupProtection(client, informers[PodGroup], informers[Pod]).loop,
     ]
+    metrics.watch_claims(informers[ResourceClaim].items)
+    for loop in loops:
+        metrics.watch_queue(loop.name, loop.queue)
     try:
         recorder.start()
         eviction_recorder.start()

@@ -35,7 +35,7 @@ class GarbageCollector:
         self._objects: dict[str, tuple[Kind, ObjectMeta]] = {}
         self._dependents: dict[str, set[str]] = {}
         self._absent: set[str] = set()
-        self.loop: ControlLoop[str] = ControlLoop("garbage", self._sync, workers=8)
+        self.loop: ControlLoop[str] = ControlLoop("garbage_collector_attempt_to_delete", self._sync, workers=8)
         for struct, informer in informers.items():
             kind = by_type(struct)  # type: ignore[arg-type]  # a class is hashable; mypy does not see it
             informer.add_handlers(

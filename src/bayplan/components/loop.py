@@ -8,7 +8,8 @@ from collections.abc import Awaitable, Callable, Hashable
 from typing import Generic, TypeVar
 
 from bayplan.client.errors import ClientError
-from bayplan.client.workqueue import Backoff, QueueClosed, WorkQueue
+from bayplan.client.workqueue import Backoff, QueueClosed
+from bayplan.components.controller_metrics import MeteredQueue
 
 log = logging.getLogger(__name__)
 K = TypeVar("K", bound=Hashable)
@@ -28,7 +29,7 @@ class ControlLoop(Generic[K]):
 
     def __init__(self, name: str, sync: Callable[[K], Awaitable[None]], *, workers: int = 4) -> None:
         self.name = name
-        self.queue: WorkQueue[K] = WorkQueue(backoff=Backoff(0.02, 60.0))
+        self.queue: MeteredQueue[K] = MeteredQueue(Backoff(0.02, 60.0))
         self._sync = sync
         self._workers = workers
         self._tasks: list[asyncio.Task[None]] = []

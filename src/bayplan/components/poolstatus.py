@@ -18,6 +18,7 @@ from bayplan.api.resource_v1alpha3 import ResourcePoolStatusRequest
 from bayplan.client.errors import ApiError
 from bayplan.client.informer import Informer
 from bayplan.client.transport import TransportClient
+from bayplan.components.controller_metrics import ControllerMetrics
 from bayplan.components.loop import ControlLoop, Later
 from bayplan.controllers import poolstatus as rules
 
@@ -36,11 +37,13 @@ class PoolStatusController:
         claims: Informer[ResourceClaim],
         taint_rules: Informer[DeviceTaintRule],
         gates: FeatureGates,
+        metrics: ControllerMetrics,
         clock: Callable[[], float] = time.time,
     ) -> None:
+        self._metrics = metrics
         self._client, self._gates, self._clock = client, gates, clock
         self._requests, self._slices, self._claims, self._rules = requests, slices, claims, taint_rules
-        self.loop: ControlLoop[str] = ControlLoop("poolstatus", self._sync, workers=2)
+        self.loop: ControlLoop[str] = ControlLoop("resourcepoolstatusrequest", self._sync, workers=2)
         requests.add_handlers(self._seen, lambda _old, new: self._seen(new), None)
 
     def _seen(self, request: ResourcePoolStatusRequest) -> None:
@@ -56,6 +59,7 @@ class PoolStatusController:
             await self._expire(request, left.total_seconds())
             return
         stamp = now.strftime("%Y-%m-%dT%H:%M:%SZ")
+        driver, began = request.spec.driver if request.spec is not None else "", time.monotonic()
         answer = rules.status(
             request, self._slices.items(), self._claims.items(), self._rules.items(), self._gates, stamp
         )
@@ -67,7 +71,11 @@ class PoolStatusController:
             await self._client.update_status(msgspec.structs.replace(request, status=answer))
         except ApiError as error:
             if not error.not_found:
+                self._metrics.pool_errors.labels(driver).inc()
                 raise
+            return
+        self._metrics.pool_requests.labels(driver).inc()
+        self._metrics.pool_duration.labels(driver).observe(time.monotonic() - began)
 
     async def _expire(self, request: ResourcePoolStatusRequest, seconds: float) -> None:
         metadata = request.metadata

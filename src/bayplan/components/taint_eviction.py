@@ -22,6 +22,7 @@ from bayplan.client.errors import ApiError
 from bayplan.client.events import EventRecorder
 from bayplan.client.informer import Informer
 from bayplan.client.transport import TransportClient
+from bayplan.components.controller_metrics import ControllerMetrics
 from bayplan.components.loop import ControlLoop
 from bayplan.controllers import taint_eviction as rules
 from bayplan.dra.pod_claims import claim_names
@@ -44,16 +45,17 @@ class TaintEviction:
         claims: Informer[ResourceClaim],
         pods: Informer[Pod],
         gates: FeatureGates,
+        metrics: ControllerMetrics,
         clock: Callable[[], float] = time.time,
         settle_seconds: float = SETTLE_SECONDS,
     ) -> None:
         self._client, self._recorder, self._gates, self._clock = client, recorder, gates, clock
-        self._settle_seconds = settle_seconds
+        self._metrics, self._settle_seconds = metrics, settle_seconds
         self._rules, self._slices, self._claims, self._pods = taint_rules, slices, claims, pods
         self._tainted: set[str] = set()
         self._evicted: dict[str, set[str]] = {}
         self._settles: dict[str, float] = {}
-        self.loop: ControlLoop[str] = ControlLoop("taint-eviction", self._sync, workers=1)
+        self.loop: ControlLoop[str] = ControlLoop("device_taint_eviction", self._sync, workers=1)
         slices.add_handlers(self._slice_seen, lambda _old, new: self._slice_seen(new), self._slice_gone)
         taint_rules.add_handlers(lambda _r: self._wake(), lambda _o, _n: self._wake(), self._rule_gone)
         claims.add_handlers(lambda _c: self._wake(), lambda _o, _n: self._wake(), None)
@@ -111,6 +113,9 @@ class TaintEviction:
         except ApiError as error:
             if not (error.not_found or error.conflict):
                 raise
+            return
+        self._metrics.pod_deletions.inc()
+        self._metrics.pod_deletion_duration.observe(max(0.0, self._clock() - plan.evict[key].timestamp()))
 
     async def _report(self, rule: DeviceTaintRule, plan: rules.Plan, now: datetime) -> None:
         metadata = rule.metadata
