@@ -37,7 +37,6 @@ class SlicePublisher:
         self._driver = driver
         self._node_name = node_name
         self._pools: dict[str, Pool] | None = None
-        self._owner: OwnerReference | None = None
         self._stored: dict[str, tuple[bytes, bytes]] = {}
         self._wake = asyncio.Event()
         self._round = 0
@@ -138,9 +137,13 @@ class SlicePublisher:
         self._stored[name] = memo(wanted, answer)
 
     async def _owner_reference(self) -> OwnerReference | None:
-        """The node owns its slices, so that they go with it."""
-        if self._node_name and self._owner is None:
-            node = await self._client.get(Node, self._node_name)
-            uid = (node.metadata.uid or "") if node.metadata is not None else ""
-            self._owner = OwnerReference(api_version="v1", kind="Node", name=self._node_name, uid=uid, controller=True)
-        return self._owner
+        """The node owns its slices, so that they go with it.
+
+        Asked in every round: a Node that was deleted and registered again has another uid, and slices that name the old
+        one are garbage that is collected as fast as it is written.
+        """
+        if not self._node_name:
+            return None
+        node = await self._client.get(Node, self._node_name)
+        uid = (node.metadata.uid or "") if node.metadata is not None else ""
+        return OwnerReference(api_version="v1", kind="Node", name=self._node_name, uid=uid, controller=True)

@@ -389,6 +389,28 @@ async def test_a_slice_deleted_right_after_our_own_write_comes_back(lab: Lab) ->
             await eventually(back)
 
 
+async def test_slices_follow_a_node_that_is_registered_anew(lab: Lab) -> None:
+    """The old Node's uid in the owner reference would make every new slice garbage."""
+    async with lab.driver() as driver:
+        await driver.publish({"n1": gpu_pool("n1", 4)})
+        (one,) = await slices(lab)
+        assert one.metadata is not None
+        await lab.client.delete(Node, "n1")
+        node = await lab.client.create(make(Node, "n1", None))
+        await lab.client.delete(ResourceSlice, one.metadata.name or "")
+
+        async def owners() -> list[str]:
+            found = await slices(lab)
+            return [o.uid for s in found if s.metadata is not None for o in s.metadata.owner_references or ()]
+
+        async def back() -> bool:
+            return bool(await owners())
+
+        await eventually(back)
+        assert node.metadata is not None
+        assert await owners() == [node.metadata.uid]
+
+
 async def test_pools_without_a_node_are_not_touched_by_a_nodes_driver(lab: Lab) -> None:
     network = Driver(
         name=GPU,
