@@ -48,6 +48,8 @@ _MACRO_WORDS: Final = (
     ),
     (re.compile(r"cel\.bind\(\) variable name must be"), "cel.bind() variable names must be"),
 )
+_NOWHERE: Final = re.compile(r"\nERROR: <input>:4294967295:0: <<nil>> parsetree")
+"""What the C++ parser adds where an error left nothing of the tree; it says nothing and has no place."""
 _POSITION: Final = re.compile(r"ERROR: <input>:(\d+):(\d+): ")
 
 
@@ -88,6 +90,7 @@ def _syntax_error(text: str, message: str) -> CompileError:
         message = message.replace("<input>:1:1:", f"{_NO_SNIPPET}:")
     for pattern, words in _MACRO_WORDS:
         message = pattern.sub(words, message)
+    message = _NOWHERE.sub("", message)
     place = _POSITION.search(message)
     return CompileError(FAILED + message, *((int(place[1]), int(place[2])) if place else (0, 0)))
 

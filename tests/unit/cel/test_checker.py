@@ -52,6 +52,13 @@ def test_the_line_is_quoted_and_the_place_marked() -> None:
     )
 
 
+@pytest.mark.parametrize("expression", ["device.attributes[", "?", "1 +"])
+def test_an_error_that_left_nothing_of_the_tree_is_told_once(expression: str) -> None:
+    message = _message(expression)
+    assert "mismatched input '<EOF>' expecting" in message
+    assert "parsetree" not in message
+
+
 def test_wide_characters_before_the_place_are_marked_wide() -> None:
     assert _message('"é" == 1').endswith(' | "é" == 1\n | .．..^')
 
