@@ -364,6 +364,30 @@ async def test_a_gang_is_placed_whole_or_not_at_all(stage: Stage) -> None:
     assert await stage.until("the group's condition", condition) == [("PodGroupScheduled", "Scheduled")]
 
 
+async def test_a_gang_preempts_as_a_whole(stage: Stage) -> None:
+    await stage.node("n1")
+    await stage.device_class()
+    await stage.template()
+    await stage.slice("n1", 2)
+    await stage.world.apply(
+        {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "high"}, "value": 1000}
+    )
+    for name in ("low1", "low2"):
+        await stage.pod(name, template="t")
+        await stage.until_bound(name)
+    spec = {"schedulingPolicy": {"gang": {"minCount": 2}}, "priorityClassName": "high", "priority": 1000}
+    await stage.world.apply(
+        {"apiVersion": "scheduling.k8s.io/v1beta1", "kind": "PodGroup", "metadata": {"name": "g"}, "spec": spec}
+    )
+    for name in ("p1", "p2"):
+        more = {"priorityClassName": "high", "priority": 1000, "schedulingGroup": {"podGroupName": "g"}}
+        await stage.pod(name, template="t", **more)
+    for name in ("p1", "p2"):
+        assert await stage.until_bound(name) == "n1"
+    pods, _ = await stage.client.list(Pod, "default")
+    assert sorted(p.metadata.name or "" for p in pods if p.metadata) == ["p1", "p2"]
+
+
 async def test_node_allocatable_devices_are_written_and_counted(stage: Stage) -> None:
     await stage.node("n1", cpu="16")
     await stage.device_class()

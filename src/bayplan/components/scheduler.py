@@ -96,13 +96,16 @@ class Scheduler:
             for name, profile in self.profiles.items()
         }
         self.gangs = GangScheduling(
-            self, workloads=gates.enabled("GenericWorkload"), gangs=gates.enabled("GangScheduling")
+            self,
+            workloads=gates.enabled("GenericWorkload"),
+            gangs=gates.enabled("GangScheduling"),
+            preempts_claims=gates.enabled("DRAPreemption"),
         )
         self._waiting_for_claim: dict[tuple[str, str], dict[str, None]] = {}
         """Claim -> names of the pods (in its namespace) that wait for it."""
         for decider in self._deciders.values():
             decider.new_record = Record
-        self._preemptor = Preemptor(self, client, claims=gates.enabled("DRAPreemption"))
+        self.preemptor = Preemptor(self, client, claims=gates.enabled("DRAPreemption"))
         self._nominated: dict[str, str] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self.in_flight: dict[str, asyncio.Task[None]] = {}
@@ -292,9 +295,10 @@ class Scheduler:
     def _restore_nomination(self, info: PodInfo) -> None:
         node = (info.pod.status.nominated_node_name if info.pod.status is not None else None) or ""
         if node:
-            self._nominate(info, node)
+            self.nominate(info, node)
 
-    def _nominate(self, info: PodInfo, node: str) -> None:
+    def nominate(self, info: PodInfo, node: str) -> None:
+        """The pod waits for room on the node that evictions make; lower pods leave it alone."""
         self._denominate(info.uid)
         self._nominated[info.uid] = node
         for decider in self._deciders.values():
@@ -506,14 +510,14 @@ class Scheduler:
                 failure.postfilter.append("deallocation of ResourceClaim completed")
         preemption = None
         if deallocate is None:
-            preemption = self._preemptor.find(info, needs, failure)
+            preemption = self.preemptor.find(info, needs, failure)
         text = fit_message(failure.nodes, failure.counts, prefilter=failure.prefilter, postfilter=failure.postfilter)
         text = with_causes(text, *self.causes(failure))
         if deallocate is not None:
             self.spawn(self.binder.deallocate(deallocate), "deallocate")
         if preemption is not None:
-            self._nominate(info, preemption.node)
-            self.spawn(self._preemptor.evict(info, preemption), "preempt")
+            self.nominate(info, preemption.node)
+            self.spawn(self.preemptor.evict(info, preemption), "preempt")
         self._failed(
             entry,
             info,

@@ -18,6 +18,7 @@ from bayplan.explain.scheduling import fit_message, with_causes
 from bayplan.scheduling.cluster import PodInfo
 from bayplan.scheduling.cycle import Placement
 from bayplan.scheduling.gang import Gang, GangFailure, place_gang, topology_domains
+from bayplan.scheduling.gang_preemption import find_gang_victims
 from bayplan.scheduling.pod_needs import ClaimPlan
 from bayplan.scheduling.queue import Entry
 from bayplan.scheduling.status import SchedulingError
@@ -45,8 +46,9 @@ def group_key(pod: Pod) -> Key | None:
 class GangScheduling:
     """The gangs of one scheduler."""
 
-    def __init__(self, scheduler: Scheduler, *, workloads: bool, gangs: bool) -> None:
+    def __init__(self, scheduler: Scheduler, *, workloads: bool, gangs: bool, preempts_claims: bool) -> None:
         self._scheduler = scheduler
+        self._preempts_claims = preempts_claims
         self._workloads = workloads
         self._enabled = gangs
         self._gangs: dict[Key, Gang] = {}
@@ -263,11 +265,36 @@ class GangScheduling:
                 )
                 text = with_causes(text, *scheduler.causes(refused_here))
             scheduler.report(member, "Unschedulable", text)
-        text = (
-            "0/1 placements are available, first placement status: pod group is unschedulable, "
-            f"No preemption victims found for incoming preemptor ({found})"
+        evicted = 0 if failure.exhausted else self._preempt(gang)
+        outcome = (
+            f"{evicted} preemption victims are being evicted for incoming preemptor"
+            if evicted
+            else "No preemption victims found for incoming preemptor"
         )
+        text = f"0/1 placements are available, first placement status: pod group is unschedulable, {outcome} ({found})"
         self._tell_group(gang, "False", "Unschedulable", text)
+
+    def _preempt(self, gang: Gang) -> int:
+        """Evict pods of lower priority if the whole group fits without them; how many are on their way out."""
+        scheduler = self._scheduler
+        state = scheduler.world.state
+        gang.evicting = {uid for uid in gang.evicting if state.node_of(uid) is not None}
+        if gang.evicting:
+            return len(gang.evicting)  # more would be waste before these have left
+        first = next(iter(gang.members.values()))
+        scheduler.metrics.preemption_attempts.inc()
+        found = find_gang_victims(scheduler.decider_of(first), gang, claims=self._preempts_claims)
+        if found is None:
+            return 0
+        victims, placements = found
+        gang.evicting = {victim.uid for victim in victims}
+        for placement in placements:
+            scheduler.nominate(placement.pod, placement.node)
+        metadata: Any = gang.group.metadata if gang.group is not None else None
+        why = f"Preempted by podgroup {metadata.uid if metadata is not None else gang.name}"
+        scheduler.metrics.preemption_victims.observe(len(victims))
+        scheduler.spawn(scheduler.preemptor.evict_all(first, victims, why), f"preempt-{gang.name}")
+        return len(victims)
 
     def _tell_group(self, gang: Gang, status: str, reason: str, message: str) -> None:
         group = self._scheduler.world.dra.groups.get((gang.namespace, gang.name))

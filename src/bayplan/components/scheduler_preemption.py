@@ -7,6 +7,7 @@ nominated for the node and tried again when the victims are gone; lower pods lea
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from bayplan.api.core import Pod
@@ -78,7 +79,12 @@ class Preemptor:
 
     async def evict(self, info: PodInfo, preemption: Preemption) -> None:
         """Delete the victims. What cannot be deleted is left: the pod is decided again anyhow."""
-        for victim in preemption.victims:
+        why = f"Preempted by pod {info.uid} on node {preemption.node}"
+        await self.evict_all(info, preemption.victims, why)
+
+    async def evict_all(self, info: PodInfo, victims: Iterable[PodInfo], why: str) -> None:
+        """Delete these pods for `info`; `why` is what their events say."""
+        for victim in victims:
             text = f"{self._scheduler.profile_of(info).scheduler_name}: preempting to accommodate a higher priority pod"
             await self._scheduler.reporter().disrupted(victim, text)
             try:
@@ -90,6 +96,4 @@ class Preemptor:
             except ClientError as error:
                 log.warning("preempting %s/%s: %s", victim.namespace, victim.name, error)
                 continue
-            self._scheduler.reporter().event(
-                victim, "Preempted", f"Preempted by pod {info.uid} on node {preemption.node}", action="Preempting"
-            )
+            self._scheduler.reporter().event(victim, "Preempted", why, action="Preempting")

@@ -12,7 +12,8 @@ Invariants: `requested` of a node is the sum over its pods; every node is in exa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -286,6 +287,18 @@ class ClusterState:
     def find_pod(self, uid: str) -> PodInfo | None:
         where = self._where.get(uid)
         return self.nodes[where].pods.get(uid) if where is not None else None
+
+    @contextmanager
+    def without(self, uids: Iterable[str]) -> Iterator[None]:
+        """What if these pods were gone: inside the block they are."""
+        taken = [(info, self._where[uid]) for uid in uids if (info := self.find_pod(uid)) is not None]
+        for info, _ in taken:
+            self._take(info.uid)
+        try:
+            yield
+        finally:
+            for info, node in taken:
+                self._put(info, node)
 
     def _put(self, info: PodInfo, node: str) -> None:
         self._take(info.uid)

@@ -49,6 +49,8 @@ class Gang:
     members: dict[str, PodInfo] = field(default_factory=dict)
     placed: set[str] = field(default_factory=set)
     """Pods of the group that are bound or being bound."""
+    evicting: set[str] = field(default_factory=set)
+    """Pods that were evicted for it and may still be there."""
 
     @property
     def min_count(self) -> int:

@@ -30,7 +30,7 @@ from bayplan.scheduling.pod_needs import NOTHING, NodeClaims, PodNeeds
 from bayplan.scheduling.pod_topology import topology_refusals
 from bayplan.scheduling.status import Rejection, SchedulingError, Unschedulable
 
-__all__ = ["Preemption", "find_victims"]
+__all__ = ["Preemption", "find_victims", "freed_claims", "started"]
 
 _NODES: Final = 100
 
@@ -133,14 +133,14 @@ def _on_node(
 ) -> Preemption | None:
     def fits(victims: dict[str, PodInfo]) -> bool:
         without = node.without(victims)
-        freed = _freed(victims, dra) if dra is not None and claims else []
+        freed = freed_claims(victims, dra) if dra is not None and claims else []
         return _fits(info, without, freed, dra, needs, checks)
 
     victims = {p.uid: p for p in candidates}
     if not fits(victims):
         return None
     # Most important first: whoever can stay, stays.
-    for pod in sorted(candidates, key=lambda p: (-p.priority, _started(p), p.name)):
+    for pod in sorted(candidates, key=lambda p: (-p.priority, started(p), p.name)):
         rest = {uid: p for uid, p in victims.items() if uid != pod.uid}
         if fits(rest):
             victims = rest
@@ -149,11 +149,12 @@ def _on_node(
     return Preemption(node.name, tuple(sorted(victims.values(), key=lambda p: (-p.priority, p.name))))
 
 
-def _started(pod: PodInfo) -> str:
+def started(pod: PodInfo) -> str:
+    """When the pod started; of equally important ones the older stays rather."""
     return (pod.pod.status.start_time if pod.pod.status is not None else None) or ""
 
 
-def _freed(victims: dict[str, PodInfo], dra: DynamicResources) -> list[ResourceClaim]:
+def freed_claims(victims: dict[str, PodInfo], dra: DynamicResources) -> list[ResourceClaim]:
     """Allocated claims all of whose consumers are victims."""
     freed: dict[int, ResourceClaim] = {}
     for uid in victims:

@@ -6,8 +6,9 @@ from typing import Any
 
 from bayplan.scheduling.cycle import Placement
 from bayplan.scheduling.gang import Gang, GangFailure, place_gang, topology_domains
+from bayplan.scheduling.gang_preemption import find_gang_victims
 
-from .build import World, claim, device_class, devices_of, group, node, pod, request, slice_
+from .build import World, allocated, claim, device_class, devices_of, group, node, pod, request, slice_
 
 
 def gang(world: World, minimum: int, *pods: Any, **spec: Any) -> Gang:
@@ -131,3 +132,29 @@ def test_equal_pods_are_not_permuted() -> None:
     failure = failed(world, gang(world, 20, *pods))
     assert failure.placeable == 19
     nothing_left_behind(world)
+
+
+def test_a_gang_preempts_only_if_all_of_it_fits_then() -> None:
+    world = World(node("n1"), node("n2")).put(device_class(), slice_("n1", 2), slice_("n2", 1))
+    for index, (name, device, where) in enumerate((("a", "dev-0", "n1"), ("b", "dev-1", "n1"), ("c", "dev-0", "n2"))):
+        world.put(claim(f"held-{name}", status=allocated(device, where, f"low-{name}")))
+        world.put(pod(f"low-{name}", claims={"c": f"held-{name}"}, nodeName=where, priority=index))
+    for name in "xyz":
+        world.put(claim(name))
+    one = gang(world, 2, *(pod(f"p-{n}", claims={"c": n}, priority=10) for n in "xy"), priority=10)
+    failed(world, one)
+    found = find_gang_victims(world.decider, one)
+    assert found is not None
+    victims, placements = found
+    assert sorted(v.name for v in victims) == ["low-a", "low-b"], "the less important two of the three"
+    assert len(placements) == 2
+    assert len(world.dra.claims.ledger) == 3
+    assert sorted(p.name for n in world.state.nodes.values() for p in n.pods.values()) == ["low-a", "low-b", "low-c"]
+    assert find_gang_victims(world.decider, one, claims=False) is None
+    four = gang(
+        world, 4, *(pod(f"q{i}", claims={"c": "z"} if i else {"c": "x"}, priority=10) for i in range(3)), priority=10
+    )
+    four.members["more"] = world.info(pod("q3", claims={"c": "y"}, requests={"cpu": "100"}, priority=10))
+    assert find_gang_victims(world.decider, four) is None
+    equal = gang(world, 2, *(pod(f"p-{n}", claims={"c": n}, priority=0) for n in "xy"), priority=0)
+    assert find_gang_victims(world.decider, equal) is None
