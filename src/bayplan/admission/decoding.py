@@ -17,7 +17,7 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from functools import cache, lru_cache
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -395,3 +395,26 @@ def _collect_unknown(value: dict[str, Any], type_name: str, path: str, unknown: 
         else:
             for name, child in item.items():
                 _collect_unknown(child or {}, inner[4:], f"{where}.{name}", unknown)
+
+
+def first_fault(type_name: str, obj: Any) -> tuple[str, str, Any] | None:
+    """(path with indices and keys, type, value) of the first quantity or time that is none; the API's errors name no place."""
+    return _first_fault(f"ref:{type_name}", obj, "")
+
+
+def _first_fault(type_: str, value: Any, path: str) -> tuple[str, str, Any] | None:
+    if type_ in ("quantity", "time", "microtime") and value is not None:
+        try:
+            _SCALARS[type_](value, [])
+        except (DecodeError, _Mismatch):
+            return path, type_, value
+        return None
+    inner: Iterable[tuple[str, str, Any]] = ()
+    if type_.startswith("ref:") and value.__class__ is dict:
+        fields = schema(type_[4:]).fields
+        inner = ((f"{path}.{k}" if path else k, fields[k].type, child) for k, child in value.items() if k in fields)
+    elif type_.startswith("{}") and value.__class__ is dict:
+        inner = ((f"{path}.{k}", type_[2:], child) for k, child in value.items())
+    elif type_.startswith("[]") and value.__class__ is list:
+        inner = ((f"{path}[{i}]", type_[2:], child) for i, child in enumerate(value))
+    return next((found for where, kind, child in inner if (found := _first_fault(kind, child, where))), None)

@@ -9,10 +9,11 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from bayplan.admission.decoding import first_fault
 from bayplan.api.kinds import Kind
 from bayplan.api.schema import schema
 
-__all__ = ["hint"]
+__all__ = ["hint", "misfit"]
 
 _MISMATCH: Final = re.compile(r"Go struct field \w+\.([\w.]+) of type ")
 _UNKNOWN: Final = re.compile(r'unknown field "([^"]+)"')
@@ -42,6 +43,12 @@ def hint(kind: Kind, message: str) -> str | None:
             return f"{found[1]}: write {parents[-2]}: {{{name}: {{{parents[-1]}: ...}}}}"
         return f"{found[1]}: the fields here are {', '.join(sorted(fields))}"
     return None
+
+
+def misfit(kind: Kind, document: object) -> str | None:
+    """Where the quantity or time stands that cannot be read: the message about it names no place."""
+    found = first_fault(kind.schema, document)
+    return f"{found[0]}: {found[2]!r}: write {_WORDS[found[1]]}" if found is not None else None
 
 
 def _type_at(kind: Kind, path: list[str], *, keys: bool) -> str | None:

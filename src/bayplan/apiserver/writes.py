@@ -15,7 +15,7 @@ import msgspec
 from bayplan.admission.admit import Operation
 from bayplan.api.conversion import convert
 from bayplan.apiserver.authorization import Attributes
-from bayplan.apiserver.bodies import MAX_BODY, decode_body
+from bayplan.apiserver.bodies import MAX_BODY, decode_body, parse
 from bayplan.apiserver.call import Call
 from bayplan.apiserver.deletion import finished
 from bayplan.apiserver.encoding import decode_value, encode_object, object_bytes, value_bytes
@@ -28,7 +28,7 @@ from bayplan.apiserver.errors import (
     not_found,
     too_large,
 )
-from bayplan.apiserver.hints import hint
+from bayplan.apiserver.hints import hint, misfit
 from bayplan.apiserver.identity import new_name, new_uid
 from bayplan.apiserver.managed import expand_managed_fields, track_update
 from bayplan.apiserver.noderestriction import restrict_node
@@ -116,11 +116,20 @@ class Writer:
         try:
             decoded = decode_body(self.served, call.resource.kind, call.body, call.content_type, call.validation)
         except StatusError as error:
-            advice = hint(call.resource.kind, error.message) if call.by_kubectl else None
+            advice = self._advice(call, error.message) if call.by_kubectl else None
             error.warnings = [*call.warnings, *([advice] if advice else [])] or None
             raise
         call.warnings.extend(decoded.warnings)
         return decoded.object
+
+    def _advice(self, call: Call, message: str) -> str | None:
+        kind = call.resource.kind
+        if advice := hint(kind, message):
+            return advice
+        try:
+            return misfit(kind, parse(call.body, call.content_type))
+        except StatusError:
+            return None  # not even a document: the message has its line
 
     def _check_namespace(self, call: Call, metadata: Object) -> None:
         """The namespace of the path is that of the object, exists, and is not going away."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bayplan.api.kinds import Kind, by_kind
-from bayplan.apiserver.hints import hint
+from bayplan.apiserver.hints import hint, misfit
 
 
 def kind(name: str = "ResourceSlice") -> Kind:
@@ -35,3 +35,16 @@ def test_an_entry_written_inside_out() -> None:
 
 def test_no_hint_where_none_helps() -> None:
     assert hint(kind(), "yaml: line 3: could not find expected ':'") is None
+
+
+def test_the_place_of_a_quantity_or_time_that_is_none() -> None:
+    pod = by_kind("", "v1", "Pod")
+    assert pod is not None
+    container = {"name": "c", "resources": {"requests": {"memory": "1Gi", "cpu": "2x"}}}
+    assert misfit(pod, {"spec": {"containers": [{"name": "b"}, container]}}) == (
+        "spec.containers[1].resources.requests.cpu: '2x': write a quantity such as \"4Gi\""
+    )
+    assert misfit(pod, {"metadata": {"creationTimestamp": "yesterday"}}) == (
+        "metadata.creationTimestamp: 'yesterday': write a time such as 2026-01-31T12:00:00Z"
+    )
+    assert misfit(pod, {"spec": {"containers": [{"name": "c"}], "unknown": 1}}) is None
