@@ -165,8 +165,12 @@ class Storm:
 
     async def create(self) -> None:
         template = self.random.choice(["one", "one", "two"])
-        priority = {"priority": 0}
-        await self.world.apply(pod(self.name(), [{"name": "c", "resourceClaimTemplateName": template}], **priority))
+        claims = [{"name": "c", "resourceClaimTemplateName": template}]
+        await self.world.apply(pod(self.name(), claims, **self.priority()))
+
+    def priority(self) -> dict[str, Any]:
+        """Now and then a pod that preempts others."""
+        return {"priorityClassName": "high"} if self.random.random() < 0.15 else {}
 
     async def extended(self) -> None:
         body = pod(self.name(), [])
@@ -197,9 +201,10 @@ class Storm:
                 "spec": {"schedulingPolicy": {"gang": {"minCount": 2}}},
             }
         )
+        priority = self.priority()
         for _ in range(2):
             claims = [{"name": "c", "resourceClaimTemplateName": "one"}]
-            await self.world.apply(pod(self.name(), claims, schedulingGroup={"podGroupName": group}))
+            await self.world.apply(pod(self.name(), claims, schedulingGroup={"podGroupName": group}, **priority))
 
     async def delete(self) -> None:
         if self.pods:
