@@ -26,6 +26,8 @@ from bayplan.components.agent import (
     running_simulated,
     simulated_machines,
 )
+from bayplan.components.agent_metrics import registry_for
+from bayplan.components.metrics_endpoint import EndpointError, serving_metrics
 from bayplan.components.process import connect, log_to_stderr, run
 from bayplan.managers.assignment import StartupError
 from bayplan.node.checkpoints import CheckpointError
@@ -72,6 +74,11 @@ from bayplan.wire.rpc import SocketPathError
     metavar="NAME=MACHINE",
     help="Run simulated nodes instead of this host; NAME may hold a range, sim-[1-500]. May be repeated.",
 )
+@click.option(
+    "--metrics-port",
+    type=click.IntRange(0, 65535),
+    help="Serve /metrics and /healthz on this port of the loopback address; 0 takes a free one. Default: not.",
+)
 @click.option("-v", "--verbose", is_flag=True, help="Log more.")
 def agent(
     kubeconfig: str | None,
@@ -85,6 +92,7 @@ def agent(
     node_ip: str,
     node_labels: str,
     simulated: Sequence[str],
+    metrics_port: int | None,
     verbose: bool,
 ) -> None:
     """Run the node agent until interrupted. Pods keep running when it ends."""
@@ -106,6 +114,7 @@ def agent(
                 lambda client: running_simulated(
                     client, nodes, config=config, gates=gates, root_dir=given, labels=labels
                 ),
+                metrics_port,
             )
             return
         settings = NodeSettings(
@@ -119,21 +128,38 @@ def agent(
             node_ip=node_ip,
             labels=labels,
         )
-        _run(path, lambda client: running_node(client, settings))
+        _run(path, lambda client: running_node(client, settings), metrics_port)
     except StartupError as error:
         advice = f" ({error.advice})" if error.advice else ""
         raise click.ClickException(f"{error.stage}: {error.message}{advice}") from None
     except RuntimeFailure as error:
         raise click.ClickException(f"runtime: {error.message}") from None
-    except (AgentError, ConfigError, GateError, CheckpointError, SocketPathError, TreeError, ClientError) as error:
+    except (
+        AgentError,
+        EndpointError,
+        ConfigError,
+        GateError,
+        CheckpointError,
+        SocketPathError,
+        TreeError,
+        ClientError,
+    ) as error:
         raise click.ClickException(" ".join(str(error).split())) from None
 
 
-def _run(path: str, start: Callable[[Client], contextlib.AbstractAsyncContextManager[RunningAgents]]) -> None:
+def _run(
+    path: str,
+    start: Callable[[Client], contextlib.AbstractAsyncContextManager[RunningAgents]],
+    metrics_port: int | None,
+) -> None:
     async def main(stop: asyncio.Event) -> None:
         client = connect(path, user_agent="bayplan-agent")
         try:
-            async with start(client) as running:
+            async with contextlib.AsyncExitStack() as stack:
+                running = await stack.enter_async_context(start(client))
+                if metrics_port is not None:
+                    serving = serving_metrics(metrics_port, registry_for(running.fleet))
+                    click.echo(f"metrics on http://127.0.0.1:{await stack.enter_async_context(serving)}", err=True)
                 click.echo(f"agent: ready ({_nodes(running)})", err=True)
                 await stop.wait()
         finally:

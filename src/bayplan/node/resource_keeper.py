@@ -11,9 +11,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import ClassVar
 
 import msgspec
 
@@ -29,10 +32,28 @@ from bayplan.node.container_spec import container_resources
 from bayplan.node.runtime.contract import Resources, Runtime, RuntimeFailure, UnknownRun
 from bayplan.scheduling.requests import pod_requests
 
-__all__ = ["STATE_FILES", "ResourceKeeper", "duration_of", "parse_duration"]
+__all__ = ["STATE_FILES", "AdmissionTimes", "ResourceKeeper", "duration_of", "parse_duration"]
 
 log = logging.getLogger(__name__)
 STATE_FILES = ("cpu_manager_state", "memory_manager_state", "kubelet_internal_checkpoint")
+
+
+def _state_path(directory: Path, name: str) -> Path:
+    """Where the kubelet keeps the file below its root directory: the Device Manager's stands beside its socket."""
+    return directory / "device-plugins" / name if name == "kubelet_internal_checkpoint" else directory / name
+
+
+@dataclass(slots=True)
+class AdmissionTimes:
+    """How long admissions took: how many fell into each bucket (the last one has no bound), and their sum."""
+
+    BOUNDS_MS: ClassVar[tuple[float, ...]] = tuple(0.05 * 2**n for n in range(15))
+    counts: list[int] = field(default_factory=lambda: [0] * 16)
+    sum_ms: float = 0.0
+
+    def add(self, milliseconds: float) -> None:
+        self.counts[bisect_left(self.BOUNDS_MS, milliseconds)] += 1
+        self.sum_ms += milliseconds
 
 
 class ResourceKeeper:
@@ -64,11 +85,17 @@ class ResourceKeeper:
         self._generation = 0
         self._shape = shape
         self._period_us = int(duration_of(config, "cpu_cfs_quota_period") * 1_000_000)
+        self.times = AdmissionTimes()
         self.on_change: Callable[[], None] | None = None
         """Called after each change of the managers' state."""
         if not lazy or any(self._read(name) is not None for name in STATE_FILES):
             self._build()
             self._write_changed()
+
+    @property
+    def started_up(self) -> bool:
+        """False for a lazy keeper that has not seen a pod yet."""
+        return self._managers is not None
 
     @property
     def managers(self) -> NodeManagers:
@@ -88,7 +115,7 @@ class ResourceKeeper:
         return self._managers
 
     def _read(self, name: str) -> str | None:
-        return read_text(self._directory / name) if self._directory is not None else None
+        return read_text(_state_path(self._directory, name)) if self._directory is not None else None
 
     # -- pods
 
@@ -119,7 +146,9 @@ class ResourceKeeper:
         """
         uid = _uid(pod)
         async with self._lock:
+            began = time.perf_counter()
             answer = self.managers.admit(pod)
+            self.times.add((time.perf_counter() - began) * 1000)
             if answer.admitted:
                 answer = self._with_room(pod, answer)
             if answer.admitted:
@@ -234,7 +263,9 @@ class ResourceKeeper:
             return
         for name, text in self._managers.state_files().items():
             if self._written.get(name) != text:
-                write_text(self._directory / name, text)
+                path = _state_path(self._directory, name)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                write_text(path, text)
                 self._written[name] = text
 
     def annotation(self) -> str:
