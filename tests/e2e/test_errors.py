@@ -74,7 +74,16 @@ def test_a_kubelet_configuration_that_is_wrong(api: Stack, directory: Path) -> N
 def test_unknown_gates_and_machines(directory: Path) -> None:
     data = ("--data-dir", str(directory))
     assert "NoSuchGate" in fails("apiserver", *data, "--feature-gates", "NoSuchGate=true")
-    assert "sim" in fails("up", *data, "--no-local-node", "--node", "sim=nonsense")
+    assert "describes no machine" in fails("up", *data, "--no-local-node", "--node", "sim=nonsense")
+    assert "write NAME=MACHINE" in fails("up", *data, "--node", "sim")
+    assert "node a is given twice" in fails("up", *data, "--node", "a=1s4c", "--node", "a=1s8c")
+    assert not directory.exists() or not list(directory.iterdir()), "told before anything starts"
+
+
+def test_a_data_directory_that_cannot_be(directory: Path) -> None:
+    (directory / "file").touch()
+    for path in ("/proc/nowhere", str(directory / "file" / "below")):
+        assert "choose another --data-dir" in fails("apiserver", "--data-dir", path)
 
 
 def test_a_missing_driver_is_an_event_on_the_pod(stack: Stack) -> None:

@@ -232,7 +232,10 @@ class APIServer:
             return await self._deleter.delete_collection(call)
         if subresource == "log":
             raise StatusError(
-                501, "NotImplemented", "this server does not forward logs: read them where the node's agent writes them"
+                501,
+                "NotImplemented",
+                "this server does not forward logs: read logs/pods/NAMESPACE_POD_UID/CONTAINER/0.log in the agent's "
+                "--root-dir (DATA-DIR/node with bayplan up)",
             )
         raise method_not_allowed()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 
 import click
 
@@ -14,7 +15,7 @@ from bayplan.components.metrics_endpoint import EndpointError, serving_metrics
 
 
 @click.command()
-@click.option("--kubeconfig", required=True, type=click.Path(), help="How to reach the API server.")
+@click.option("--kubeconfig", type=click.Path(), help="How to reach the API server. Default: $KUBECONFIG.")
 @click.option("--feature-gates", default="", help="Comma-separated NAME=true|false, AllAlpha, AllBeta.")
 @click.option("--leader-elect/--no-leader-elect", default=True, help="Work only while holding the Lease.")
 @click.option(
@@ -24,12 +25,15 @@ from bayplan.components.metrics_endpoint import EndpointError, serving_metrics
 )
 @click.option("-v", "--verbose", is_flag=True)
 def controllers(
-    kubeconfig: str, feature_gates: str, leader_elect: bool, metrics_port: int | None, verbose: bool
+    kubeconfig: str | None, feature_gates: str, leader_elect: bool, metrics_port: int | None, verbose: bool
 ) -> None:
     """Run the control loops: claims, garbage, taint eviction, pool status, namespaces."""
     process.log_to_stderr(verbose)
     gates = process.gates_option(feature_gates)
-    client = process.connect(kubeconfig, user_agent="bayplan-controllers")
+    path = kubeconfig or os.environ.get("KUBECONFIG", "")
+    if not path:
+        raise click.ClickException("no kubeconfig: give --kubeconfig FILE or set KUBECONFIG")
+    client = process.connect(path, user_agent="bayplan-controllers")
 
     async def main(stop: asyncio.Event) -> None:
         async def work() -> None:

@@ -45,7 +45,9 @@ MEMORY_STATE_FILE = "memory_manager_state"
     "(such as /var/lib/kubelet), or a cpu_manager_state.",
 )
 @click.option(
-    "--pods", metavar="FILE", help="Names for the pods of --state: output of kubectl get pods -A -o json (or yaml)."
+    "--pods",
+    metavar="FILE",
+    help="Names for the pods of --state: output of kubectl get pods -A -o json (or yaml); - is standard input.",
 )
 @click.option("--reserved-cpus", metavar="LIST", default="", help="CPUs reserved for the system, e.g. 0,64.")
 @click.option(
@@ -130,7 +132,7 @@ def _text(path: Path) -> str:
 def _pod_names(file: str) -> dict[str, str]:
     """Pod uid -> ``namespace/name``, from a list of pods."""
     try:
-        data: Any = yaml.safe_load(_text(Path(file)))
+        data: Any = yaml.safe_load(sys.stdin.read() if file == "-" else _text(Path(file)))
         items = data.get("items", [data])
         return {
             item["metadata"]["uid"]: f"{item['metadata']['namespace']}/{item['metadata']['name']}" for item in items

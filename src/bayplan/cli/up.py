@@ -73,6 +73,7 @@ def up(
         process.log_to_stderr()
     gates = f"{program.ALL_GATES},{feature_gates}" if feature_gates else program.ALL_GATES
     process.gates_option(gates)
+    _check_nodes(simulated)
     settings = program.UpSettings(
         data_dir=data_dir.absolute(),
         port=port,
@@ -100,3 +101,14 @@ def up(
             raise click.ClickException(str(error)) from None
 
     process.run(main)
+
+
+def _check_nodes(specs: tuple[str, ...]) -> None:
+    """A machine that is none is told before anything starts."""
+    if specs:
+        from bayplan.components.agent import AgentError, simulated_machines
+
+        try:
+            simulated_machines(specs)
+        except AgentError as error:
+            raise click.BadParameter(str(error), param_hint="--node") from None

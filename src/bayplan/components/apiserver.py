@@ -330,6 +330,6 @@ def _os_error(settings: Settings, error: OSError) -> str:
         return f"port {settings.port} on {settings.bind_address} is in use: choose another --port"
     if error.errno == errno.EADDRNOTAVAIL:
         return f"{settings.bind_address} is no address of this machine: choose another --bind-address"
-    if error.errno in (errno.EACCES, errno.EROFS) and error.filename:
+    if error.errno in (errno.EACCES, errno.EROFS, errno.ENOENT, errno.ENOTDIR, errno.EPERM) and error.filename:
         return f"{error.filename} cannot be written: choose another --data-dir"
     return str(error)

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from bayplan.api.core import Pod
 from bayplan.api.gates import FeatureGates
 from bayplan.api.scheduler_config import SchedulerConfig
 from bayplan.apiserver.authentication import MASTERS
@@ -178,3 +179,13 @@ async def run(settings: UpSettings, stop: asyncio.Event, tell: Callable[[str], N
         tell(f"try: kubectl --kubeconfig {result.kubeconfig} get nodes")
         await stop.wait()
         tell("stopping")
+        if settings.runtime == "process" and (left := await _still_running(result)):
+            tell(f"containers of {left} pod(s) keep running on this host; the next start takes them up again")
+
+
+async def _still_running(result: Running) -> int:
+    """Pods whose processes outlive the agent, as they outlive a kubelet."""
+    if not any(child.name == "agent" for child in result.children):
+        return 0
+    pods, _ = await result.client.list(Pod, field_selector=f"spec.nodeName={result.node_name},status.phase=Running")
+    return len(pods)

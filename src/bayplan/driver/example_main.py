@@ -55,7 +55,13 @@ async def run(
 
 
 @click.command()
-@click.option("--kubeconfig", type=click.Path(path_type=Path), required=True, help="How to reach the Kubernetes API.")
+@click.option(
+    "--kubeconfig",
+    type=click.Path(path_type=Path),
+    envvar="KUBECONFIG",
+    required=True,
+    help="How to reach the Kubernetes API. Default: $KUBECONFIG.",
+)
 @click.option("--node-name", required=True, help="The Node on which this driver runs.")
 @click.option(
     "--root-dir",

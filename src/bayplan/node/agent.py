@@ -202,8 +202,6 @@ class Agent:
 
     def _add(self, pod: Pod, runs: Sequence[Run]) -> None:
         runner = self.runners[_uid(pod)] = PodRunner(self, pod, runs)
-        if not _terminal(pod) and not runs:
-            self._tell_limits(pod)
         runner.deliver(m.Updated(pod))
 
     async def forget(self, runner: PodRunner) -> None:
@@ -226,7 +224,10 @@ class Agent:
         known = self._readmitted.pop(_uid(pod), None)
         if known is not None:
             return known
-        return await self.keeper.admit(pod)
+        admission = await self.keeper.admit(pod)
+        if admission.admitted:
+            self._tell_limits(pod)
+        return admission
 
     async def release(self, uid: str) -> None:
         """The pod's CPUs, memory and runs."""
@@ -279,10 +280,17 @@ class Agent:
         if ignored:
             message = f"This node does not act on: {', '.join(ignored)} (docs/container-fields.md)"
             self.event(pod, "Warning", "FieldsIgnored", message)
-        if self.runtime.name != "process" or pod.spec is None:
+        if pod.spec is None:
             return
         containers = [*(pod.spec.init_containers or ()), *(pod.spec.containers or ())]
         with_command = [c.name for c in containers if c.command]
+        if self.runtime.name != "process":
+            if with_command:
+                message = (
+                    f"Nothing runs on this node: {', '.join(with_command)} counts as running until the pod is deleted"
+                )
+                self.event(pod, "Normal", "CommandNotRun", message)
+            return
         paused = [c.name for c in containers if not c.command]
         parts = []
         if with_command:

@@ -47,7 +47,7 @@ def unix_target(path: str | os.PathLike[str]) -> str:
     if length > MAX_SOCKET_PATH:
         raise SocketPathError(
             f"socket path {text} has {length} bytes, the operating system allows {MAX_SOCKET_PATH}: "
-            "choose a shorter root directory"
+            "choose a shorter root directory (--root-dir, or --data-dir of bayplan up)"
         )
     return f"unix:{text}"
 

@@ -11,8 +11,8 @@ from click.testing import CliRunner
 from bayplan.cli.topology import topology
 
 
-def run(*arguments: str, status: int = 0) -> str:
-    result = CliRunner().invoke(topology, list(arguments))
+def run(*arguments: str, status: int = 0, stdin: str | None = None) -> str:
+    result = CliRunner().invoke(topology, list(arguments), input=stdin)
     assert result.exit_code == status, result.output
     return result.output
 
@@ -51,6 +51,8 @@ def test_who_sits_where(state: Path) -> None:
     assert "L3 0  ░ · A A · · · ·  0-7" in text
     assert "A  default/train/main  2 CPUs: 2-3; CPUs 99 are not here" in text
     assert "·  shared              6 CPUs: 0-1,4-7" in text
+    piped = run("--root", "1s8c", "--state", str(state), "--pods", "-", stdin=(state / "pods.json").read_text())
+    assert "A  default/train/main  2 CPUs: 2-3" in piped
     data = json.loads(run("--root", "1s8c", "--state", str(state / "cpu_manager_state"), "-o", "json"))
     assert data["assignments"]["containers"] == [
         {"name": "uid-1/main", "cpus": "2-3", "numaNodes": "", "memoryBytes": 0}

@@ -127,6 +127,28 @@ async def test_a_pod_that_does_not_fit_one_numa_node_is_refused_with_the_kubelet
         await gone(client, Pod, "big")
 
 
+async def test_what_a_node_does_not_do_is_told_to_the_pods_that_it_takes(client: InProcessClient) -> None:
+    async with node(client, None):
+        volume: dict[str, Any] = {"volumes": [{"name": "v", "emptyDir": {}}]}
+        await client.create(pod("big", "10", **volume))
+        await until(client, Pod, "big", lambda p: p.status and p.status.phase == "Failed")
+        small = pod("small", "2", **volume)
+        assert small.spec is not None
+        for container in small.spec.containers or ():
+            container.command = ["true"]
+        await client.create(small)
+
+        async def told() -> dict[str, set[str]]:
+            events, _ = await client.list(Event, "default")
+            found: dict[str, set[str]] = {"big": set(), "small": set()}
+            for event in events:
+                assert event.involved_object is not None
+                found[event.involved_object.name or ""].add(event.reason or "")
+            return found if {"FieldsIgnored", "CommandNotRun", "Started"} <= found["small"] else {}
+
+        assert (await eventually(told))["big"] == {"TopologyAffinityError"}
+
+
 async def test_a_full_node_refuses_with_out_of_cpu(client: InProcessClient) -> None:
     async with node(client, None, cpuManagerPolicy="none"):
         await client.create(pod("a", "60"))
