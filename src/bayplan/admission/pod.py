@@ -31,6 +31,7 @@ Object: TypeAlias = dict[str, Any]
 
 DNS_POLICIES: Final = ("ClusterFirst", "ClusterFirstWithHostNet", "Default", "None")
 MAX_DEADLINE: Final = 2**31 - 1
+MIRROR: Final = "kubernetes.io/config.mirror"
 
 
 def _prepare(obj: Object, old: Object | None, context: Context) -> None:
@@ -39,7 +40,9 @@ def _prepare(obj: Object, old: Object | None, context: Context) -> None:
     if old is not None:
         obj["status"] = old.get("status") or {}
         return
-    _default_service_account(spec, context)
+    # A pod that shows a node's static pod stands for what runs anyway: it gets no account, and its node may name none.
+    if MIRROR not in (obj["metadata"].get("annotations") or {}):
+        _default_service_account(spec, context)
     priority = set_priority(spec, context, "pod")
     if not spec.get("preemptionPolicy"):
         spec["preemptionPolicy"] = priority.policy

@@ -182,6 +182,44 @@ async def test_a_node_may_write_what_is_its_own(admin: Caller, api: APIServer) -
     await n1.refused(403, "POST", PODS, pod("new", nodeName="n1"))
 
 
+def mirror(name: str, **spec: Any) -> Object:
+    obj = pod(name, nodeName="n1", **spec)
+    obj["metadata"]["annotations"] = {"kubernetes.io/config.mirror": "x"}
+    return obj
+
+
+async def test_a_pod_that_a_node_makes_refers_to_nothing(admin: Caller, api: APIServer) -> None:
+    """Else the node could read every secret and claim of the namespace: it may read what its pods refer to."""
+    n1 = Caller(api, "system:node:n1", ("system:nodes",))
+    await n1.good("POST", PODS, mirror("plain"))
+    env = [{"name": "A", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}]
+    from_map = [{"configMapRef": {"name": "c"}}]
+    for what, spec in {
+        "secrets": {"containers": [{"name": "c", "image": "i", "env": env}]},
+        "configmaps": {"containers": [{"name": "c", "image": "i", "envFrom": from_map}]},
+        "resourceclaims": {"resourceClaims": [{"name": "g", "resourceClaimName": "x"}]},
+        "a service account": {"serviceAccountName": "default"},
+    }.items():
+        status = await n1.refused(403, "POST", PODS, mirror("p", **spec))
+        assert status["message"].endswith(f"node 'n1' can not create pods that reference {what}")
+
+
+async def test_a_node_cannot_claim_claims_or_labels_through_a_status(admin: Caller, api: APIServer) -> None:
+    n1 = Caller(api, "system:node:n1", ("system:nodes",))
+    await admin.good("POST", PODS, pod("p", nodeName="n1", resourceClaims=[{"name": "g", "resourceClaimName": "x"}]))
+    merge = "application/merge-patch+json"
+    status = {"status": {"resourceClaimStatuses": [{"name": "g", "resourceClaimName": "other"}]}}
+    refused = await n1.refused(403, "PATCH", PODS + "/p/status", status, content_type=merge)
+    assert refused["message"].endswith("node 'n1' cannot update resource claim statuses")
+    labels = {"metadata": {"labels": {"app": "web"}}}
+    refused = await n1.refused(403, "PATCH", PODS + "/p/status", labels, content_type=merge)
+    assert refused["message"].endswith("node 'n1' cannot update labels through pod status")
+    theirs = await admin.good("POST", PODS, pod("theirs", nodeName="n2"))
+    eviction = {"metadata": {"name": "theirs"}}
+    await n1.refused(403, "POST", PODS + "/theirs/eviction", eviction)
+    assert (await admin.good("GET", PODS + "/theirs"))["metadata"]["uid"] == theirs["metadata"]["uid"]
+
+
 async def test_a_node_keeps_its_taints_and_reserved_labels(admin: Caller, api: APIServer) -> None:
     n1 = Caller(api, "system:node:n1", ("system:nodes",))
     await n1.good("POST", "/api/v1/nodes", node("n1"))
