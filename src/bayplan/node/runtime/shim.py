@@ -183,12 +183,12 @@ def pause(report: int) -> None:
     prctl(PR_SET_NAME, b"pause")
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: os._exit(0))
-    os.close(report)
     os.chdir("/")
     for name in os.listdir("/proc/self/fd"):
-        if int(name) > 2:
+        if int(name) > 2 and int(name) != report:
             with contextlib.suppress(OSError):
                 os.close(int(name))
+    os.close(report)  # last: it says that the container is as it will stay
     while True:
         signal.pause()
 
