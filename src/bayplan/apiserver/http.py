@@ -16,7 +16,6 @@ from urllib.parse import parse_qsl, unquote
 from aiohttp import web
 from aiohttp.web_exceptions import HTTPRequestEntityTooLarge
 
-from bayplan.apiserver import protobuf
 from bayplan.apiserver.authentication import AUTHENTICATED, UserInfo
 from bayplan.apiserver.errors import too_large
 from bayplan.apiserver.response import Response
@@ -77,8 +76,6 @@ class Listener:
         headers = request.headers
         peer = _peer(request) if "Authorization" not in headers else None
         response = await self._api.handle(request.method, path, query, headers, body, peer)
-        if protobuf.preferred(headers.get("Accept") or ""):
-            response = protobuf.answered(response)
         if response.stream is None:
             return _whole(response)
         return await self._send_stream(request, response)

@@ -63,10 +63,16 @@ def _encoded(body: bytes) -> bytes | None:
 
 async def _frames(stream: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     """Lines of JSON events as length-prefixed frames."""
-    async for chunk in stream:
-        frames = []
-        for line in chunk.split(b"\n"):
-            if line:
-                event = _decode(line)
-                frames.append(kubeproto.encode_watch_event(event["type"], event["object"]))
-        yield b"".join(frames)
+    try:
+        async for chunk in stream:
+            frames = []
+            for line in chunk.split(b"\n"):
+                if line:
+                    event = _decode(line)
+                    frames.append(kubeproto.encode_watch_event(event["type"], event["object"]))
+            yield b"".join(frames)
+    finally:
+        # The client is gone, or the watch is at its end: what it follows must not wait for the garbage collector.
+        close = getattr(stream, "aclose", None)
+        if close is not None:
+            await close()
