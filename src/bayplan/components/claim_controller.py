@@ -25,7 +25,7 @@ from bayplan.client.transport import TransportClient
 from bayplan.components.controller_metrics import ControllerMetrics, asks_for_admin_access
 from bayplan.components.loop import ControlLoop, Later
 from bayplan.controllers import resourceclaim as rules
-from bayplan.dra.pod_claims import claim_names, matches_pod_group
+from bayplan.dra.pod_claims import claim_names
 
 log = logging.getLogger(__name__)
 
@@ -139,6 +139,7 @@ class ClaimController:
             template=lambda name: self._templates.get(namespace, name),
             claim=lambda name: self._claims.get(namespace, name),
             owned=self._owned,
+            users=lambda name: self._pods.by_index("claim", f"{namespace}/{name}"),
             gates=self._gates,
         )
 
@@ -164,14 +165,7 @@ class ClaimController:
             await self._client.patch(
                 Pod, _name(pod), _namespace(pod), _status_patch(pod, plan.statuses), STRATEGIC_PATCH, "status"
             )
-        group = self._group_of(pod)
-        for claim in plan.reserve:
-            for_group = group is not None and any(
-                e.resource_claim_name == _name(claim) or _generated_for(pod, e.name) == _name(claim)
-                for e in (pod.spec.resource_claims if pod.spec else None) or ()
-                if matches_pod_group(e, group)
-            )
-            status = rules.reserve(claim, pod, group if for_group else None)
+        for claim, status in plan.reserve:
             await self._client.update_status(msgspec.structs.replace(claim, status=status))
 
     async def _sync_group(self, group: PodGroup) -> None:
@@ -249,10 +243,6 @@ class ClaimController:
                 return None
             raise
 
-    def _group_of(self, pod: Pod) -> PodGroup | None:
-        group = pod.spec.scheduling_group if pod.spec else None
-        return self._groups.get(_namespace(pod), group.pod_group_name) if group and group.pod_group_name else None
-
 
 def pod_indexes() -> dict[str, Any]:
     """Indexes of the pod informer: ``claim`` and ``template`` (namespace/name), ``group``."""
@@ -279,11 +269,6 @@ def _status_patch(obj: Pod | PodGroup, statuses: Any) -> dict[str, Any]:
         "metadata": {"uid": _uid(obj)},
         "status": {"resourceClaimStatuses": [msgspec.to_builtins(s) for s in statuses]},
     }
-
-
-def _generated_for(pod: Pod, entry: str) -> str | None:
-    statuses = (pod.status.resource_claim_statuses if pod.status else None) or ()
-    return next((s.resource_claim_name for s in statuses if s.name == entry), None)
 
 
 def _key(what: str, obj: Any) -> Key:

@@ -6,7 +6,8 @@ reservations have no living consumer any more, when an allocation is given back,
 
 Invariants: a finished pod is never added to a reservation (both functions use `pod_is_done`, so they cannot disagree);
 at most one claim is generated per consumer and entry, because an existing one is found by owner and annotation, not
-by a name that only the status knows; an allocation is given back only when the last reservation is gone.
+by a name that only the status knows; an allocation is given back only when the last reservation is gone and no bound
+pod still waits for one.
 
 Source: document section 2.1 (lifetimes, PodGroup claims) and 2.2 (pre-scheduled pods); KEP-4381, KEP-5729.
 """
@@ -55,7 +56,8 @@ class ConsumerSync:
 
     create: tuple[ResourceClaim, ...] = ()
     statuses: tuple[PodResourceClaimStatus, ...] | tuple[PodGroupResourceClaimStatus, ...] | None = None
-    reserve: tuple[ResourceClaim, ...] = ()
+    reserve: tuple[tuple[ResourceClaim, ResourceClaimStatus], ...] = ()
+    """Claims, each with the status to write."""
     failures: tuple[Failure, ...] = ()
 
 
@@ -77,6 +79,8 @@ class World:
     template: TemplateLookup
     claim: ClaimLookup
     owned: OwnedClaims
+    users: Callable[[str], Iterable[Pod]]
+    """The pods that use the claim of this name."""
     gates: FeatureGates = field(default_factory=FeatureGates.defaults)
 
 
@@ -92,9 +96,7 @@ def sync_pod(pod: Pod, world: World) -> ConsumerSync:
     """What the pod's entries in ``spec.resourceClaims`` need now."""
     if _deleting(pod) or pod_is_done(pod):
         return ConsumerSync()
-    group_name = pod.spec.scheduling_group.pod_group_name if pod.spec and pod.spec.scheduling_group else None
-    group = world.pod_group(group_name) if group_name else None
-    entries = pod_claims(pod, group)
+    entries, group = _entries(pod, world)
     workload_claims = world.gates.enabled("DRAWorkloadResourceClaims")
     create: list[ResourceClaim] = []
     names: dict[str, str | None] = {}
@@ -161,7 +163,7 @@ def sync_claim(claim: ResourceClaim, world: World) -> ClaimSync:
     deleting = bool(claim.metadata and claim.metadata.deletion_timestamp)
     finalizer = FINALIZER in ((claim.metadata.finalizers if claim.metadata else None) or ())
     if len(valid) < len(reserved) or (deleting and not valid and (status.allocation is not None or finalizer)):
-        unused = not valid
+        unused = not valid and not _awaits_reservation(claim, world)
         new = copy.copy(status)
         new.reserved_for = valid or None
         if unused:
@@ -178,11 +180,22 @@ def sync_claim(claim: ResourceClaim, world: World) -> ClaimSync:
     return ClaimSync(delete=not reserved and not deleting and _owner_is_done(claim, world))
 
 
-def reserve(claim: ResourceClaim, pod: Pod, group: PodGroup | None) -> ResourceClaimStatus:
-    """The claim's status with the pod (or its group) among its consumers."""
-    status = copy.copy(claim.status) if claim.status is not None else ResourceClaimStatus()
-    status.reserved_for = [*(status.reserved_for or ()), consumer_reference(pod, group)]
-    return status
+def _awaits_reservation(claim: ResourceClaim, world: World) -> bool:
+    """Whether a bound pod uses the claim and only its reservation is still to be written: which comes first is chance."""
+    name = (claim.metadata.name if claim.metadata is not None else None) or ""
+    return any(
+        reserved.metadata is not None and reserved.metadata.name == name
+        for pod in world.users(name)
+        if not (_deleting(pod) or pod_is_done(pod))
+        for reserved, _status in _reservations(pod, *_entries(pod, world), world)
+    )
+
+
+def _entries(pod: Pod, world: World) -> tuple[list[PodClaim], PodGroup | None]:
+    """The pod's claims, and its group if that is known."""
+    name = pod.spec.scheduling_group.pod_group_name if pod.spec and pod.spec.scheduling_group else None
+    group = world.pod_group(name) if name else None
+    return pod_claims(pod, group), group
 
 
 def consumer_reference(pod: Pod, group: PodGroup | None) -> ResourceClaimConsumerReference:
@@ -247,11 +260,11 @@ def _pod_statuses(pod: Pod, names: dict[str, str | None]) -> tuple[PodResourceCl
 
 def _reservations(
     pod: Pod, entries: Sequence[PodClaim], group: PodGroup | None, world: World
-) -> Iterable[ResourceClaim]:
-    """For a pod that is bound: its allocated claims that are not reserved for it and have room."""
+) -> Iterable[tuple[ResourceClaim, ResourceClaimStatus]]:
+    """For a pod that is bound: its allocated claims that are not reserved for it (or its group) and have room."""
     if not (pod.spec and pod.spec.node_name):
         return
-    for entry in entries:
+    for entry in {e.claim: e for e in entries}.values():  # two entries may name one claim
         claim = world.claim(entry.claim) if entry.claim else None
         if claim is None or claim.status is None or claim.status.allocation is None:
             continue
@@ -263,7 +276,9 @@ def _reservations(
         uids = {r.uid for r in reserved}
         wanted = consumer_reference(pod, group if entry.for_group else None)
         if wanted.uid not in uids and len(reserved) < RESERVED_FOR_LIMIT:
-            yield claim
+            status = copy.copy(claim.status)
+            status.reserved_for = [*reserved, wanted]
+            yield claim, status
 
 
 def _owned_by(claim: ResourceClaim, pod: Pod, group: PodGroup | None) -> bool:

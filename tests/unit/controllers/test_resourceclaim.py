@@ -21,6 +21,7 @@ from bayplan.api.resource import (
 )
 from bayplan.api.scheduling import PodGroup, PodGroupResourceClaim, PodGroupSpec
 from bayplan.controllers import resourceclaim as rules
+from bayplan.dra.pod_claims import claim_names
 
 GATES = FeatureGates.all_enabled()
 
@@ -75,7 +76,7 @@ def world(
     def by_name(objects: Iterable[object]) -> dict[str, object]:
         return {o.metadata.name: o for o in objects}  # type: ignore[attr-defined]
 
-    all_claims = list(claims)
+    all_claims, pods = list(claims), list(pods)
     return rules.World(
         pod=by_name(pods).get,  # type: ignore[arg-type]
         pod_group=by_name(groups).get,  # type: ignore[arg-type]
@@ -86,6 +87,7 @@ def world(
             for c in all_claims
             if any(o.uid == uid for o in (c.metadata.owner_references if c.metadata else None) or ())
         ],
+        users=lambda name: [p for p in pods if name in claim_names(p)],
         gates=gates,
     )
 
@@ -151,8 +153,9 @@ def test_a_bound_pod_gets_an_allocated_claim_reserved() -> None:
     bound = pod(node="n1", resource_claims=[PodResourceClaim(name="c", resource_claim_name="shared")])
     shared = claim("first")
     plan = rules.sync_pod(bound, world(pods=[bound, pod("first")], claims=[shared]))
-    assert plan.reserve == (shared,)
-    assert [r.name for r in rules.reserve(shared, bound, None).reserved_for or ()] == ["first", "p"]
+    ((reserved, status),) = plan.reserve
+    assert reserved is shared
+    assert [r.name for r in status.reserved_for or ()] == ["first", "p"]
     assert rules.sync_pod(bound, world(pods=[bound], claims=[claim(allocated=False)])).reserve == ()
     full = claim(*(f"p{i}" for i in range(256)))
     assert rules.sync_pod(bound, world(pods=[bound], claims=[full])).reserve == ()
@@ -208,3 +211,20 @@ def test_an_unknown_kind_of_consumer_is_left_alone() -> None:
         ResourceClaimConsumerReference(api_group="example.com", resource="jobs", name="j", uid="u")
     ]
     assert rules.sync_claim(other, world()) == rules.ClaimSync()
+
+
+def test_an_allocation_stays_for_a_bound_pod_whose_reservation_is_not_written_yet() -> None:
+    """Whether the last reservation goes first or the next one comes first is chance, and must not matter."""
+    ended = pod("first", "Succeeded", "n")
+    entry = [PodResourceClaim(name="c", resource_claim_name="shared")]
+    waiting = pod("second", "Running", "n", resource_claims=entry)
+    shared = claim("first")
+    plan = rules.sync_claim(shared, world(pods=[ended, waiting], claims=[shared]))
+    assert plan.status is not None
+    assert plan.status.reserved_for is None
+    assert plan.status.allocation is not None
+    assert not plan.drop_finalizer
+    alone = rules.sync_claim(shared, world(pods=[ended], claims=[shared]))
+    assert alone.status is not None
+    assert alone.status.allocation is None
+    assert alone.drop_finalizer
