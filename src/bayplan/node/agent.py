@@ -132,6 +132,7 @@ class Agent:
             runs.setdefault(run.pod_uid, []).append(run)
         for uid in (runs.keys() | self.dra.pod_uids()) - mine.keys():
             self._spawn_orphan(uid, runs.get(uid, []))
+        await asyncio.to_thread(self._sweep_logs, mine.keys())
         alive = [pod for pod in mine.values() if not _terminal(pod)]
         running = [(uid, run.name) for uid, own in runs.items() for run in own if run.exit is None]
         self._readmitted = await self.keeper.readmit(alive, running)
@@ -269,6 +270,15 @@ class Agent:
         if self.options.log_directory is None or pod.metadata is None:
             return None
         return self.options.log_directory / f"{pod.metadata.namespace}_{pod.metadata.name}_{pod.metadata.uid}"
+
+    def _sweep_logs(self, uids: Iterable[str]) -> None:
+        """Remove the logs of pods that are gone: they went while no agent was there to see it."""
+        kept = set(uids)
+        if self.options.log_directory is None or not self.options.log_directory.is_dir():
+            return
+        for folder in self.options.log_directory.iterdir():
+            if folder.name.count("_") == 2 and folder.name.rpartition("_")[2] not in kept:
+                shutil.rmtree(folder, True)
 
     def event(self, pod: Pod, kind: m.EventType, reason: str, message: str) -> None:
         """Tell users."""

@@ -303,6 +303,21 @@ async def test_slices_of_drivers_that_do_not_come_back_are_removed(client: InPro
     assert [one.metadata.name for one in left if one.metadata] == ["no-driver-needed", "other-node"]
 
 
+async def test_logs_of_pods_that_went_while_the_agent_was_away_are_removed(
+    client: InProcessClient, tmp_path: Path
+) -> None:
+    there = await client.create(pod("there"))
+    assert there.metadata is not None
+    logs = tmp_path / "logs" / "pods"
+    for folder in (f"default_there_{there.metadata.uid}", "default_gone_11111111-2222-3333-4444-555555555555", "notes"):
+        (logs / folder / "c").mkdir(parents=True)
+        (logs / folder / "c" / "0.log").write_text("x")
+    settings = NodeSettings(node_name="n1", root_dir=tmp_path, machine=MACHINE, runtime="none", gates=GATES)
+    async with running_node(client, settings):
+        left = sorted(folder.name for folder in logs.iterdir())
+    assert left == [f"default_there_{there.metadata.uid}", "notes"]
+
+
 async def test_two_agents_do_not_share_a_root_directory(client: InProcessClient, tmp_path: Path) -> None:
     settings = NodeSettings(node_name="n1", root_dir=tmp_path, machine=MACHINE, runtime="none", gates=GATES)
     async with running_node(client, settings):
