@@ -144,6 +144,9 @@ class Informer(Generic[T]):
                     log.warning("list of %s failed: %s", self.kind_cls.__name__, error)
             except ClientError as error:
                 log.warning("list of %s failed: %s", self.kind_cls.__name__, error)
+            except Exception:
+                # A defect in one answer's handling: a cache that stops for good would be worse than listing again.
+                log.exception("the %s informer failed and lists again", self.kind_cls.__name__)
             await asyncio.sleep(delay)
             delay = min(delay * 2, _LONGEST_DELAY)
 
