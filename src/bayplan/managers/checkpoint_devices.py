@@ -32,8 +32,8 @@ class DeviceEntry:
     response: bytes | None = None
 
     def ids(self) -> tuple[str, ...]:
-        """All device ids, sorted."""
-        return tuple(sorted(i for ids in self.devices.values() for i in ids))
+        """All device ids, sorted. A device of several NUMA nodes stands under each of them."""
+        return tuple(sorted({i for ids in self.devices.values() for i in ids}))
 
 
 @dataclass(frozen=True, slots=True)

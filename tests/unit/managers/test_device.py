@@ -85,3 +85,21 @@ def test_the_plugin_is_asked_when_there_is_a_choice() -> None:
 
 def test_a_resource_of_no_plugin_is_not_the_device_managers() -> None:
     assert gpu_node().admit(simple("p", "500m", **{"example.com__fpga": 1})).admitted
+
+
+def test_a_device_of_two_nodes_counts_once_after_a_restart() -> None:
+    two = [PluginDevice("a", (0, 1)), PluginDevice("b", (0, 1))]
+    managers = gpu_node(two, policy="restricted")
+    own = simple("p", "500m", **devices(1))
+    assert managers.admit(own).containers[0].devices == {GPU: ("a",)}
+    again = node(
+        TWO,
+        reservedSystemCPUs="0",
+        devices={GPU: two},
+        topologyManagerPolicy="restricted",
+        files=managers.state_files(),
+    )
+    [answer] = again.readmit([own])
+    assert answer.admitted, answer.message
+    assert answer.containers[0].devices == {GPU: ("a",)}
+    assert again.free_devices() == {GPU: ["b"]}
