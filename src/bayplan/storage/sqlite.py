@@ -35,6 +35,8 @@ Row = tuple[int, str, bytes | None, int]
 
 SCHEMA_VERSION = 1
 MAX_BATCH = 512
+ERASE_AT = 512
+"""So many forgotten rows are erased together, with the next batch."""
 
 
 class SQLiteStore(Store):
@@ -136,7 +138,9 @@ class SQLiteStore(Store):
         rows: builtins.list[Row] = [
             (e.revision, e.key, e.value, e.record.create_revision if e.record else 0) for _, e in accepted
         ]
-        doomed, self._doomed = self._doomed, []
+        doomed: builtins.list[int] = []
+        if len(self._doomed) >= ERASE_AT:
+            doomed, self._doomed = self._doomed, []
         try:
             await asyncio.get_running_loop().run_in_executor(
                 self._executor, self._commit, rows, doomed, self._history.compacted
@@ -169,18 +173,32 @@ class SQLiteStore(Store):
             yield pending, event
 
     def _commit(self, rows: builtins.list[Row], doomed: builtins.list[int], compacted: int) -> None:
+        """One batch to the disk, in as few statements as possible.
+
+        Every statement gives up the interpreter's lock and has to wait for it again behind a busy event loop; a batch that
+        only inserts is one statement, which is a transaction of its own.
+        """
         db = self._db
+        insert = "INSERT INTO changes VALUES " + ",".join(["(?,?,?,?)"] * len(rows))
+        values = [value for row in rows for value in row]
+        if not doomed:
+            db.execute(insert, values)
+            return
         db.execute("BEGIN IMMEDIATE")
         try:
-            db.executemany("INSERT INTO changes VALUES (?, ?, ?, ?)", rows)
-            if doomed:
-                db.executemany("DELETE FROM changes WHERE revision = ?", [(revision,) for revision in doomed])
-                db.execute("INSERT OR REPLACE INTO meta VALUES ('compacted', ?)", (compacted,))
+            db.execute(insert, values)
+            self._erase_rows(doomed, compacted)
             db.execute("COMMIT")
         except BaseException:
             with contextlib.suppress(sqlite3.Error):
                 db.execute("ROLLBACK")
             raise
+
+    def _erase_rows(self, doomed: builtins.list[int], compacted: int) -> None:
+        for at in range(0, len(doomed), ERASE_AT):
+            some = doomed[at : at + ERASE_AT]
+            self._db.execute(f"DELETE FROM changes WHERE revision IN ({','.join('?' * len(some))})", some)
+        self._db.execute("INSERT OR REPLACE INTO meta VALUES ('compacted', ?)", (compacted,))
 
     # -- forgetting ---------------------------------------------------------------------------------------------
 
@@ -200,8 +218,7 @@ class SQLiteStore(Store):
     def _erase(self, doomed: builtins.list[int], compacted: int, revision: int) -> None:
         with self._db:
             self._db.execute("BEGIN IMMEDIATE")
-            self._db.executemany("DELETE FROM changes WHERE revision = ?", [(each,) for each in doomed])
-            self._db.execute("INSERT OR REPLACE INTO meta VALUES ('compacted', ?)", (compacted,))
+            self._erase_rows(doomed, compacted)
             # Deletes vanish from the log when compacted; the revision must not be given out twice after a restart.
             self._db.execute("INSERT OR REPLACE INTO meta VALUES ('revision', ?)", (revision,))
 
@@ -212,6 +229,9 @@ class SQLiteStore(Store):
         while self._writer is not None:
             await self._writer
         self._history.close_watches()
+        if self._doomed:
+            with contextlib.suppress(sqlite3.Error):
+                await self.compact(self._history.compacted)
         await asyncio.get_running_loop().run_in_executor(self._executor, self._db.close)
         self._executor.shutdown(wait=True)
 
