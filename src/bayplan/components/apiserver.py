@@ -256,10 +256,11 @@ def _audit(settings: Settings) -> tuple[AuditLog | None, list[Callable[[], Any]]
             await asyncio.sleep(AUDIT_FLUSH_SECONDS)
             audit.flush()
             if file.tell() > AUDIT_MAX_BYTES:
-                os.replace(path, path.with_suffix(".log.1"))
-                replacement = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-                os.dup2(replacement, file.fileno())
-                os.close(replacement)
+                with contextlib.suppress(OSError):  # tried again: the disk may be full, the log must go on
+                    os.replace(path, path.with_suffix(".log.1"))
+                    replacement = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+                    os.dup2(replacement, file.fileno())
+                    os.close(replacement)
 
     task = asyncio.get_running_loop().create_task(flush())
 
