@@ -14,7 +14,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bayplan.api.core import Pod, PodResourceClaim, PodSchedulingGroup, PodSpec, PodStatus
+from bayplan.api.core import Pod, PodResourceClaim, PodResourceClaimStatus, PodSchedulingGroup, PodSpec, PodStatus
 from bayplan.api.gates import FeatureGates
 from bayplan.api.meta import ObjectMeta, OwnerReference
 from bayplan.api.resource import (
@@ -33,7 +33,13 @@ from bayplan.api.resource import (
     ResourceClaimTemplate,
     ResourceClaimTemplateSpec,
 )
-from bayplan.api.scheduling import PodGroup, PodGroupResourceClaim, PodGroupSpec, PodGroupStatus
+from bayplan.api.scheduling import (
+    PodGroup,
+    PodGroupResourceClaim,
+    PodGroupResourceClaimStatus,
+    PodGroupSpec,
+    PodGroupStatus,
+)
 from bayplan.controllers import garbage, taint_eviction
 from bayplan.controllers import resourceclaim as rules
 from bayplan.dra.pod_claims import claim_names, pod_claims
@@ -349,7 +355,27 @@ def states(draw: st.DrawFn) -> Api:
             )
             if draw(st.booleans()):
                 claim.metadata.deletion_timestamp = NOW
+            name_in_statuses(api, claim)
     return api
+
+
+def name_in_statuses(api: Api, claim: ResourceClaim) -> None:
+    """A generated claim is not allocated before its consumers name it."""
+    assert claim.metadata is not None
+    for owner in claim.metadata.owner_references or ():
+        group = api.groups.get(owner.name) if owner.kind == "PodGroup" else None
+        if group is not None and group.metadata is not None and group.metadata.uid == owner.uid:
+            entry = PodGroupResourceClaimStatus(name="pg", resource_claim_name=claim.metadata.name)
+            group.status = PodGroupStatus(resource_claim_statuses=[entry])
+        for pod in api.pods.values():
+            assert pod.metadata is not None
+            assert pod.spec is not None
+            assert pod.status is not None
+            of_group = pod.spec.scheduling_group is not None and pod.spec.scheduling_group.pod_group_name == owner.name
+            if pod.metadata.uid == owner.uid or (group is not None and of_group):
+                entry_name = "own" if group is None else "pg"
+                status = PodResourceClaimStatus(name=entry_name, resource_claim_name=claim.metadata.name)
+                pod.status.resource_claim_statuses = [*(pod.status.resource_claim_statuses or ()), status]
 
 
 @given(states(), st.randoms(use_true_random=False), st.randoms(use_true_random=False))
