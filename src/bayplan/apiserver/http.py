@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import ssl
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import parse_qsl, unquote
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.web_exceptions import HTTPRequestEntityTooLarge
 
 from bayplan.apiserver.authentication import AUTHENTICATED, UserInfo
@@ -26,7 +28,19 @@ __all__ = ["Listener"]
 SEND_TIMEOUT = 60.0
 REQUEST_TIMEOUT = 60.0
 SHUTDOWN_SECONDS = 5.0
+log = logging.getLogger(__name__)
+
 NO_QUERY: Mapping[str, str] = {}
+
+
+def _worth_a_line(record: logging.LogRecord) -> bool:
+    """Not what strangers send that is no HTTP: they could fill the log, and the library would show it the header that it
+    could not read, which may hold a token. The sender gets the answer."""
+    error = record.exc_info[1] if record.exc_info else None
+    return not isinstance(error, HttpProcessingError)
+
+
+log.addFilter(_worth_a_line)
 
 
 class Listener:
@@ -45,6 +59,7 @@ class Listener:
             request_factory=self._request,
             handler_cancellation=True,
             access_log=None,
+            logger=log,
             keepalive_timeout=300,
         )
         self._sockets = await loop.create_server(self._server, host, port, ssl=tls, backlog=1024, reuse_address=True)

@@ -136,6 +136,15 @@ async def test_what_cannot_be_read_is_refused() -> None:
             assert (await wire.head())[0] == status
 
 
+async def test_what_cannot_be_read_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """It may be a header with a token, and anybody could fill the log."""
+    async with connected() as wire:
+        await wire.send(b"GET /version HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer very-secret\x01\r\n\r\n")
+        assert (await wire.answer())[0] == 400
+    assert "very-secret" not in caplog.text
+    assert not caplog.records
+
+
 async def test_a_body_beyond_the_limit_is_refused() -> None:
     async with connected() as wire:
         big = b"x" * (4 << 20)
