@@ -12,6 +12,7 @@ Binding conditions are looked at every 5 seconds, as Kubernetes does it, and a l
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import copy
 import logging
 import time
@@ -68,6 +69,8 @@ class Binder:
         self._poll = poll
         self._locks: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
         """Claim -> its lock, as long as somebody holds it or waits for it."""
+        self._changes: dict[tuple[str, str], set[asyncio.Event]] = {}
+        """Claim -> who waits for it to change."""
 
     # -- claims
 
@@ -249,6 +252,11 @@ class Binder:
                 Pod, info.name, info.namespace, _patch(info, status), STRATEGIC_PATCH, subresource="status"
             )
 
+    def claim_changed(self, claim: ResourceClaim) -> None:
+        """The watch brought a change: whoever waits for conditions of this claim looks again at once."""
+        for waiter in self._changes.get(_names(claim), ()):
+            waiter.set()
+
     async def wait_for_conditions(
         self, claims: Sequence[ResourceClaim], timeout: float, first_wait: Callable[[], Any]
     ) -> None:
@@ -256,6 +264,22 @@ class Binder:
 
         `first_wait` is called (and awaited) once if there is something to wait for.
         """
+        changed = asyncio.Event()
+        names = [_names(claim) for claim in claims]
+        for name in names:
+            self._changes.setdefault(name, set()).add(changed)
+        try:
+            await self._wait_for_conditions(claims, timeout, first_wait, changed)
+        finally:
+            for name in names:
+                waiters = self._changes.get(name, set())
+                waiters.discard(changed)
+                if not waiters:
+                    self._changes.pop(name, None)
+
+    async def _wait_for_conditions(
+        self, claims: Sequence[ResourceClaim], timeout: float, first_wait: Callable[[], Any], changed: asyncio.Event
+    ) -> None:
         names = [_names(claim) for claim in claims if binding_state(claim).waiting]
         failed = next((state.failed for claim in claims if (state := binding_state(claim)).failed), "")
         if not names and not failed:
@@ -265,6 +289,7 @@ class Binder:
         if names:
             await first_wait()
         while True:
+            changed.clear()
             states = []
             for namespace, name in names:
                 current = self._dra.claims.get(namespace, name)
@@ -283,7 +308,9 @@ class Binder:
                 raise BindFailed(
                     f'running PreBind plugin "DynamicResources": {text} (still waiting for {", ".join(waiting)})'
                 )
-            await asyncio.sleep(min(self._poll, left))
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(min(self._poll, left)):
+                    await changed.wait()
 
     async def bind(self, info: PodInfo, node: str) -> None:
         """Bind the pod; a lost answer is cleared up by reading the pod."""
