@@ -13,6 +13,7 @@ from bayplan.api.core import Node, Pod
 from bayplan.api.gates import FeatureGates
 from bayplan.api.resource import ResourceClaim, ResourceClaimTemplate
 from bayplan.api.scheduler_config import SchedulerConfig
+from bayplan.components import controllers
 from bayplan.testing.cluster import Cluster, cluster
 from tests.e2e.place import (
     RESOURCE,
@@ -22,6 +23,7 @@ from tests.e2e.place import (
     device_class,
     devices,
     pod,
+    pod_group,
     request,
     resource_slice,
     template,
@@ -375,3 +377,34 @@ async def test_recorded_deallocate_unused_before() -> None:
         assert "1 node(s) were unschedulable, 2 resourceclaim not available on the node" in message
         assert await consumers(world, "cl") == ["first"]
         assert await held(world, "cl") == ["dev-0"]
+
+
+async def test_without_its_gate_a_group_entry_creates_nothing() -> None:
+    """Controllers without DRAWorkloadResourceClaims beside an API server that has it: no claim per pod by mistake."""
+    off = FeatureGates.parse("AllAlpha=true,AllBeta=true,DRAWorkloadResourceClaims=false")
+    async with cluster(with_controllers=False, scheduler_config=FAST) as world:
+        await bare_node(world, "n1")
+        await world.apply(CLASS, resource_slice("s", DRIVER, "n1", devices("a", "b")), template("t", request("cls")))
+        await world.apply(pod_group("g", by_template("t", "pg")))
+        async with controllers.running(world.client_for("system:kube-controller-manager"), off):
+            own, of_group = by_template("t", "own"), by_template("t", "pg")
+            await world.apply(pod("both", own, of_group, schedulingGroup={"podGroupName": "g"}))
+
+            async def one() -> bool:
+                return bool((await world.client.list(ResourceClaim, "default"))[0])
+
+            await world.until("the pod's own claim", one)
+            found, _ = await world.client.list(ResourceClaim, "default")
+            assert [(c.metadata.generate_name, len(found)) for c in found if c.metadata is not None] == [
+                ("both-own-", 1)
+            ]
+
+            async def named() -> list[str]:
+                pod = await world.client.get(Pod, "both", "default")
+                return [c.name for c in (pod.status.resource_claim_statuses if pod.status is not None else None) or ()]
+
+            assert await world.until("the claim's name in the pod's status", named) == ["own"]
+            await world.apply(pod("later", own))
+            await bound(world, "later")
+            assert await named() == ["own"], "the pod waits, and nothing is made for the group's entry"
+            assert len((await world.client.list(ResourceClaim, "default"))[0]) == 2
