@@ -68,8 +68,12 @@ class StaticCPUPolicy:
         return self.topology.online & ~self.reserved
 
     def free(self) -> int:
-        """What can be given exclusively now."""
-        return self.state.default & ~self.reserved
+        """What can be given exclusively now. With full-pcpus-only these are no siblings of reserved CPUs: they form no
+        whole core, so neither hints nor allocations may count on them."""
+        free = self.state.default & ~self.reserved
+        if self.options.full_pcpus_only and "busy-cpus-taken-with-whole-unit" not in self.quirks:
+            free &= ~self.reserved_cores
+        return free
 
     def release(self, uid: str) -> None:
         """The pod is gone: gives back what its containers hold."""
@@ -104,8 +108,6 @@ class StaticCPUPolicy:
         """CPUs from the hinted nodes first, the rest from anywhere; the result leaves the shared pool. Unless the quirk
         is imitated, what a finished init container of the pod held is taken before anything else."""
         allocatable = self.free() | reusable
-        if self.options.full_pcpus_only and "busy-cpus-taken-with-whole-unit" not in self.quirks:
-            allocatable &= ~self.reserved_cores  # siblings of reserved CPUs are no whole cores
         taken = 0
         if nodes is not None:
             if self.options.align_by_socket:

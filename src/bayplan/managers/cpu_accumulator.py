@@ -68,14 +68,15 @@ class Accumulator:
         self.taken |= cpus
         self.needed -= cpus.bit_count()
 
-    def _sorted(self, units: dict[int, int], names: tuple[int, ...] | None = None) -> list[int]:
-        """Units with at least one free CPU, the fullest first, ties by id."""
+    def _sorted(self, units: dict[int, int], names: tuple[int, ...] | None = None, within: int = -1) -> list[int]:
+        """Units with at least one free CPU, the fullest first, ties by id. ``within``: the CPUs of the outer unit; one that
+        spans several outer ones is listed under those in which it has free CPUs, and counted as a whole."""
         free = self.free
         counted = []
         for name in units if names is None else names:
-            count = (free & units[name]).bit_count()
-            if count:
-                counted.append((count, name))
+            own = free & units[name]
+            if own & within:
+                counted.append((own.bit_count(), name))
         counted.sort()
         return [name for _, name in counted]
 
@@ -85,7 +86,8 @@ class Accumulator:
         if topology.numa_first:
             return self._sorted(topology.numa)
         return _flat(
-            self._sorted(topology.numa, topology.numa_of_socket[socket]) for socket in self._sorted(topology.sockets)
+            self._sorted(topology.numa, topology.numa_of_socket[socket], topology.sockets[socket])
+            for socket in self._sorted(topology.sockets)
         )
 
     def socket_order(self) -> list[int]:
@@ -94,20 +96,29 @@ class Accumulator:
         if not topology.numa_first:
             return self._sorted(topology.sockets)
         return _flat(
-            self._sorted(topology.sockets, topology.sockets_of_numa[node]) for node in self._sorted(topology.numa)
+            self._sorted(topology.sockets, topology.sockets_of_numa[node], topology.numa[node])
+            for node in self._sorted(topology.numa)
         )
 
     def core_order(self) -> list[int]:
         """Cores in the order in which they are considered."""
         topology = self.topology
         if topology.numa_first:
-            return _flat(self._sorted(topology.cores, topology.cores_of_socket[s]) for s in self.socket_order())
-        return _flat(self._sorted(topology.cores, topology.cores_of_numa[n]) for n in self.numa_order())
+            return _flat(
+                self._sorted(topology.cores, topology.cores_of_socket[s], topology.sockets[s])
+                for s in self.socket_order()
+            )
+        return _flat(
+            self._sorted(topology.cores, topology.cores_of_numa[n], topology.numa[n]) for n in self.numa_order()
+        )
 
     def uncore_order(self) -> list[int]:
         """Uncore caches in the order in which they are considered."""
         topology = self.topology
-        return _flat(self._sorted(topology.uncore, topology.uncore_of_numa[node]) for node in self.numa_order())
+        return _flat(
+            self._sorted(topology.uncore, topology.uncore_of_numa[node], topology.numa[node])
+            for node in self.numa_order()
+        )
 
     def _take_whole(self, order: list[int], units: dict[int, int], size: int | None, busy_too: bool = False) -> None:
         """Walks the list once and takes every completely free unit that fits. ``size`` None: a unit is free when all of

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from bayplan.api.cpuset import format_mask
+from bayplan.api.cpuset import format_mask, parse
 from bayplan.managers.assignment import PluginDevice
+from bayplan.managers.cpu_accumulator import take_packed
+from bayplan.managers.cpu_topology import CPUTopology
 from bayplan.managers.hint_merge import Offer, merge
 from bayplan.managers.hints import Budget, Family, HintSet, SearchBudget, Threshold
 from tests.unit.managers.building import container, cpus, machine, node, pod, simple
@@ -145,3 +147,26 @@ def test_the_search_budget_is_the_pods_reason() -> None:
     assert (answer.admitted, answer.reason) == (False, "SearchBudgetError")
     assert "search budget exceeded" in answer.message
     assert managers.free_mask().bit_count() == 59
+
+
+def test_whole_cores_are_hinted_where_they_are() -> None:
+    """Siblings of reserved CPUs 0 and 2 form no whole core: node 0 has two of them left, so three fit on node 1 only."""
+    two = machine({0: "0-7", 1: "8-15"}, cores=["0-1", "2-3", "4-5", "6-7", "8-9", "10-11", "12-13", "14-15"])
+    managers = node(
+        two,
+        quirks=False,
+        reservedSystemCPUs="0,2",
+        cpuManagerPolicyOptions={"full-pcpus-only": "true"},
+        topologyManagerPolicy="single-numa-node",
+    )
+    assert managers.free_mask() == parse("4-15")
+    first = managers.admit(simple("p", "6"))
+    assert (first.admitted, first.containers[0].cpus_mask) == (True, parse("8-13"))
+    second = managers.admit(simple("q", "6"))
+    assert (second.admitted, second.reason) == (False, "TopologyAffinityError")
+
+
+def test_a_cache_across_nodes_is_tried_where_it_has_free_cpus() -> None:
+    """Cache 1 has CPUs of both nodes; with none free on node 0 it is not among that node's caches."""
+    across = machine({0: "0-3", 1: "4-7"}, uncore={0: "0-1", 1: "2-5", 2: "6-7"})
+    assert take_packed(CPUTopology(across), parse("0-1,4,6-7"), 1, prefer_uncore=True) == parse("0")
