@@ -62,3 +62,24 @@ def test_a_scenario_that_cannot_be_read_gives_an_error_and_the_rest_go_on() -> N
     assert "machine" in first["error"]
     assert second["id"] is None
     assert third["startup"]["ok"]
+
+
+def test_a_line_that_is_wrong_is_answered_with_its_error_and_the_rest_go_on() -> None:
+    machine = {"cpus": [{"id": n, "core": n, "socket": 0, "numa": 0} for n in range(4)]}
+    machine["numaNodes"] = [{"id": 0, "memory": 1 << 33}]  # type: ignore[dict-item]
+    config = {"cpuManagerPolicy": "static", "reservedSystemCPUs": "0"}
+    good = {"id": "good", "machine": machine, "config": config}
+    wrong: list[tuple[str, dict[str, Any]]] = [
+        ("events: start needs a pod (its uid) and a container", {"events": [{"start": {}}]}),
+        ("events: restart needs an object of changed configuration fields", {"events": [{"restart": 5}]}),
+        ("kubelet version 'abc': expected a version like 1.37", {"kubelet": "abc"}),
+        ("machine.cpus[1].id: 0 occurs twice", {"machine": {**machine, "cpus": machine["cpus"][:1] * 2}}),
+        (
+            "machine.cpus[0].id: 1000000000 is not a number from 0 to 65535",
+            {"machine": {**machine, "cpus": [{"id": 10**9, "core": 0, "socket": 0, "numa": 0}]}},
+        ),
+    ]
+    lines = [{**good, "id": "wrong", **change} for _, change in wrong] + [good]
+    answers = [json.loads(answer) for answer in run(json.dumps(line).encode() for line in lines)]
+    assert [answer.get("error") for answer in answers] == [*(message for message, _ in wrong), None]
+    assert answers[-1]["startup"]["ok"]

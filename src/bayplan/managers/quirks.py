@@ -155,7 +155,10 @@ _HARMLESS: frozenset[Kind] = frozenset({"choice"})
 
 
 def _minor(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in version.split(".")[:2])
+    parts = version.split(".")[:2]
+    if len(parts) < 2 or not all(part.isdecimal() for part in parts):
+        raise ValueError(f"kubelet version {version!r}: expected a version like 1.37")
+    return tuple(int(part) for part in parts)
 
 
 def of_version(version: str) -> frozenset[str]:

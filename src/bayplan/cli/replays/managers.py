@@ -151,6 +151,8 @@ class Player:
         managers = self.managers
         assert managers is not None
         if "restart" in event:
+            if not isinstance(event["restart"], Mapping | None):
+                raise ValueError("events: restart needs an object of changed configuration fields")
             return self._restart(event["restart"] or {})
         if "admit" in event:
             result = self._admit(msgspec.convert(event["admit"], Pod))
@@ -158,11 +160,11 @@ class Player:
             managers.remove(event["remove"])
             result = {"event": "remove", "pod": event["remove"], "after": self._after()}
         elif "start" in event:
-            uid, name = event["start"]["pod"], event["start"]["container"]
+            uid, name = _place(event, "start")
             managers.start_container(uid, name)
             result = {"event": "start", "pod": uid, "after": self._after(), **self._pod_state(uid)}
         elif "exit" in event:
-            uid, name = event["exit"]["pod"], event["exit"]["container"]
+            uid, name = _place(event, "exit")
             managers.exit_container(uid, name)
             result = {"event": "exit", "pod": uid, "after": self._after()}
         elif "reconcile" in event:
@@ -266,6 +268,14 @@ class Player:
             views = compile_pod(pod, managers.gates).containers
             containers = tuple(ContainerAssignment(v.name, v.kind, cpuset_mask=shared) for v in views)
         return _pod_parts(containers, managers.pod_cpus(uid), managers.pod_memory(uid), aligned=False)
+
+
+def _place(event: Mapping[str, Any], kind: str) -> tuple[str, str]:
+    """Pod uid and container of a start or exit event."""
+    where = event[kind]
+    if not isinstance(where, Mapping) or not {"pod", "container"} <= where.keys():
+        raise ValueError(f"events: {kind} needs a pod (its uid) and a container")
+    return where["pod"], where["container"]
 
 
 def _content(text: str) -> dict[str, Any]:
