@@ -7,8 +7,8 @@ policy's default is always accepted. A request for a capacity that the device do
 Shareable devices add up: used by allocated claims, plus taken in this search, plus this amount must not exceed the value.
 Other devices are taken as a whole; there the amount must only not exceed the value.
 
-Range arithmetic is on whole units, rounded up; with DRAFractionalCapacityRange on milli units as soon as min, max or step
-is fractional.
+The minimum is compared exactly. Steps are counted in whole units, rounded up; with DRAFractionalCapacityRange in milli units
+as soon as min, max or step is fractional.
 
 Source: document section 2.4; KEP-5075; field texts of CapacityRequestPolicyRange; allocator notes section 9.
 """
@@ -97,7 +97,7 @@ def _round(amount: Quantity, policy: CapacityRequestPolicy, fractional: bool) ->
         bounds = policy.valid_range
         as_int, unit = _units(bounds, fractional)
         least = Quantity.parse(bounds.min if bounds.min is not None else 0)
-        if as_int(amount) < as_int(least):
+        if amount < least:
             return least
         if bounds.step is None:
             return None

@@ -36,6 +36,13 @@ def taken(capacity: Json, wanted: str | None, *, fractional: bool = False) -> st
         (RANGE, None, "2"),
         (RANGE, "0", "1"),
         (RANGE, "1", "1"),
+        (RANGE, "700m", "1"),
+        (
+            {"default": "1", "validRange": {"min": "1", "max": "3"}},
+            "700m",
+            "1",
+        ),  # the minimum counts without a step too
+        ({"default": "500m", "validRange": {"min": "500m"}}, "200m", "500m"),
         (RANGE, "3", "4"),
         (RANGE, "4", "4"),
         (RANGE, "5", "7"),
