@@ -139,4 +139,5 @@ def test_empty_shared_pool(nodes: Stack) -> None:
     assert status["message"].startswith(
         "Pod was rejected: Pod Scope pod with pod-level resources failed admission under pod-scope topology manager"
     )
+    assert "leaving no cpus" in status["message"], "the cause, which the kubelet does not name"
     assert "TopologyAffinityError" in place.out("describe", "pod", "empty-shared-pool")

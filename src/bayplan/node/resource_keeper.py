@@ -35,6 +35,8 @@ from bayplan.scheduling.requests import pod_requests
 __all__ = ["STATE_FILES", "AdmissionTimes", "ResourceKeeper", "duration_of", "parse_duration"]
 
 log = logging.getLogger(__name__)
+_CAUSES = 3
+"""How many causes of a refusal are told."""
 STATE_FILES = ("cpu_manager_state", "memory_manager_state", "kubelet_internal_checkpoint")
 
 
@@ -151,6 +153,8 @@ class ResourceKeeper:
             self.times.add((time.perf_counter() - began) * 1000)
             if answer.admitted:
                 answer = self._with_room(pod, answer)
+            else:
+                answer = self._with_cause(pod, answer)
             if answer.admitted:
                 self._pods[uid] = pod
             try:
@@ -170,6 +174,11 @@ class ResourceKeeper:
             if self._managers is not None:
                 self._managers.remove(uid)
                 await self._keep()
+
+    def _with_cause(self, pod: Pod, answer: Admission) -> Admission:
+        """The refusal with its cause behind the kubelet's own words, which name none."""
+        causes = self.managers.explain(pod)[1 : 1 + _CAUSES]
+        return replace(answer, message=f"{answer.message} ({'; '.join(causes)})") if causes else answer
 
     def _with_room(self, pod: Pod, answer: Admission) -> Admission:
         """The answer, turned into a refusal where the node is too full."""

@@ -115,14 +115,16 @@ async def test_a_pod_that_does_not_fit_one_numa_node_is_refused_with_the_kubelet
         found = await until(client, Pod, "big", lambda p: p.status and p.status.phase == "Failed")
         assert found.status is not None
         assert found.status.reason == "TopologyAffinityError"
-        assert found.status.message == "Pod was rejected: Resources cannot be allocated with Topology locality"
+        assert found.status.message.startswith("Pod was rejected: Resources cannot be allocated with Topology locality")
+        assert "10 asked for" in found.status.message, "and the cause"
 
         async def told() -> list[Event]:
             events, _ = await client.list(Event, "default")
             return [e for e in events if e.reason == "TopologyAffinityError"]
 
         (event,) = await eventually(told)
-        assert (event.type, event.message) == ("Warning", "Resources cannot be allocated with Topology locality")
+        assert event.type == "Warning"
+        assert event.message.startswith("Resources cannot be allocated with Topology locality (")
         await client.delete(Pod, "big", "default")
         await gone(client, Pod, "big")
 
