@@ -146,6 +146,8 @@ class Admitter:
             if own is None:
                 return None
             nodes |= own
+        if not nodes and any(self.device.held(pod.uid, each.name) for each in containers):
+            return TopologyHint(None, True)  # plugin devices only, perhaps of no node: they are kept as well
         return TopologyHint(nodes, True) if nodes else None
 
     def _holds_all(self, pod: PodView, container: ContainerView) -> int | None:

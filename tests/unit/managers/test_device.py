@@ -103,3 +103,17 @@ def test_a_device_of_two_nodes_counts_once_after_a_restart() -> None:
     assert answer.admitted, answer.message
     assert answer.containers[0].devices == {GPU: ("a",)}
     assert again.free_devices() == {GPU: ["b"]}
+
+
+def test_a_running_pod_with_nothing_but_devices_is_not_judged_again() -> None:
+    """On one NUMA node any devices do, also those of no node; these could not be hinted when the agent restarts."""
+    one = machine({0: "0-3"})
+    own = [PluginDevice("a"), PluginDevice("b"), PluginDevice("c", (0,))]
+    settings = {"reservedSystemCPUs": "0", "topologyManagerPolicy": "single-numa-node"}
+    managers = node(one, quirks=False, devices={GPU: own}, **settings)
+    gpus = simple("p", "500m", **devices(1))
+    assert managers.admit(gpus).containers[0].devices == {GPU: ("a",)}
+    again = node(one, quirks=False, devices={GPU: own}, files=managers.state_files(), **settings)
+    [answer] = again.readmit([gpus])
+    assert answer.admitted, answer.message
+    assert answer.containers[0].devices == {GPU: ("a",)}
