@@ -114,7 +114,11 @@ def test_more_than_256_pods_share_through_the_group(place: Place) -> None:
     many = [pod(f"p{i}", by_name("wide"), schedulingGroup={"podGroupName": "wide"}) for i in range(258)]
     place.run("create", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": many}))
     running = ("get", "pods", "--field-selector=status.phase=Running", "-o", "name")
-    wait_until("258 running pods", lambda: len(place.out(*running).split()) == 258, 60)
+    try:
+        wait_until("258 running pods", lambda: len(place.out(*running).split()) == 258, 60)
+    except AssertionError as error:
+        others = place.out("get", "pods", "--field-selector=status.phase!=Running", "-o", "yaml")
+        raise AssertionError(f"{error}; the others are {others[:4000]}") from None
     assert reserved_for(place.get("resourceclaim", "wide")) == [("podgroups", "wide")]
 
 
