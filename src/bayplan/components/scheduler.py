@@ -14,11 +14,12 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 from bayplan.api.core import Pod
 from bayplan.api.gates import FeatureGates
+from bayplan.api.resource import ResourceClaim
 from bayplan.api.scheduler_config import Profile, SchedulerConfig
 from bayplan.api.scheduling import PodGroup
 from bayplan.client.api import Client
@@ -411,6 +412,7 @@ class Scheduler:
             if plans:
                 claims = await self.binder.write_claims(plans)
                 written = True
+                self.written(claims)
                 await self.binder.prepare_pod(info, plans, claims, placement.claims.statuses)
                 await self.binder.wait_for_conditions(
                     claims, profile.binding_timeout, lambda: self.announce_wait(info, placement.node)
@@ -455,6 +457,11 @@ class Scheduler:
         text = f"waiting for binding conditions for device on node {node}"
         self._report.event(info, "BindingConditionsPending", text)
         await self._report.nominate(info, node)
+
+    def written(self, claims: Sequence[ResourceClaim]) -> None:
+        """Pods that share these claims waited for the allocation; the watch may have told of it while it was pending."""
+        for claim in claims:
+            self.happened(ClusterEvent("ResourceClaim", "Update", claim, claim))
 
     def release(self, placement: Placement) -> None:
         self.world.state.forget(placement.pod.uid)

@@ -196,6 +196,7 @@ class GangScheduling:
         try:
             claims = await binder.write_claims(plans) if plans else []
             written = True
+            scheduler.written(claims)
             by_plan = dict(zip(_distinct(placements), claims, strict=True))
             for placement in placements:
                 own = [by_plan[_identity(p)] for p in placement.claims.plans]
