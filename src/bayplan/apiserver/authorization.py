@@ -37,6 +37,8 @@ class Attributes(NamedTuple):
     namespace: str = ""
     name: str = ""
     path: str = ""
+    node: str = ""
+    """The ``spec.nodeName`` that a list or watch is narrowed to by its field selector."""
 
     def describe(self, user: str) -> str:
         """The sentence of a refusal."""
@@ -103,7 +105,11 @@ class Authorizer:
             return True, ""
         self._refresh()
         # What is decided without the object's name is remembered; rules with names are few, and asked each time.
-        key = (user.name, user.groups, attributes._replace(name="") if attributes.name else attributes)
+        key = (
+            user.name,
+            user.groups,
+            attributes._replace(name="", node="") if attributes.name or attributes.node else attributes,
+        )
         found = self._decisions.get(key)
         if found is None:
             found = self._decide(user, key[2])
@@ -183,6 +189,8 @@ class Authorizer:
 
     def _authorize_node(self, node: str, a: Attributes) -> tuple[bool, str]:
         full = f"{a.resource}/{a.subresource}" if a.subresource else a.resource
+        if (a.group, full) == ("", "pods") and a.verb in _READ:
+            return self._node_reads_pods(node, a)
         if a.verb in NODE_RULES.get((a.group, full), ()):
             return True, ""
         if (a.group, full) in NODE_READS:
@@ -192,6 +200,16 @@ class Authorizer:
                 return True, ""
             return False, f"no relationship found between node '{node}' and this object"
         return False, ""
+
+    def _node_reads_pods(self, node: str, a: Attributes) -> tuple[bool, str]:
+        """A node sees the pods that are bound to it, as since Kubernetes 1.34 (AuthorizeNodeWithSelectors)."""
+        if a.verb != "get":
+            wanted = f"can only list/watch pods with spec.nodeName field selector of node '{node}'"
+            return (True, "") if a.node == node else (False, wanted)
+        record = self._store.peek(f"/registry/core/pods/{a.namespace}/{a.name}")
+        if record is None or (_decode(record.value).get("spec") or {}).get("nodeName") == node:
+            return True, ""
+        return False, f"no relationship found between node '{node}' and this object"
 
     def _node_refers(self, node: str, a: Attributes) -> bool:
         for record in self._store.snapshot(f"/registry/core/pods/{a.namespace}/"):

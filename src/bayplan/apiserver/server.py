@@ -277,10 +277,13 @@ class APIServer:
     def _check(self, user: UserInfo, verb: str, target: Any, query: Query) -> None:
         kind, name, namespace = target.resource.kind, target.name, target.namespace
         if verb in ("list", "watch", "deletecollection") and not name:
-            name = _selected_name(query.get("fieldSelector", ""))
+            name = _selected(query.get("fieldSelector", ""), "metadata.name")
         if kind.plural == "namespaces" and not kind.group:
             namespace = target.name
-        attributes = Attributes(verb, kind.group, kind.plural, target.subresource, namespace, name)
+        node = ""
+        if kind.plural == "pods" and verb in ("list", "watch"):
+            node = _selected(query.get("fieldSelector", ""), "spec.nodeName")
+        attributes = Attributes(verb, kind.group, kind.plural, target.subresource, namespace, name, node=node)
         self._policy.require(user, attributes)
 
     def _check_path(self, user: UserInfo, path: str, verb: str = "get") -> None:
@@ -365,11 +368,11 @@ class _Trace:
         self.as_user = ""
 
 
-def _selected_name(text: str) -> str:
-    """The name that a field selector asks for, if it asks for one."""
+def _selected(text: str, field: str) -> str:
+    """The value of the field that a field selector asks for, if it asks for one."""
     for part in text.split(","):
         key, _, value = part.partition("=")
-        if key == "metadata.name":
+        if key == field:
             return value.lstrip("=")
     return ""
 

@@ -182,6 +182,24 @@ async def test_a_node_may_write_what_is_its_own(admin: Caller, api: APIServer) -
     await n1.refused(403, "POST", PODS, pod("new", nodeName="n1"))
 
 
+async def test_a_node_sees_the_pods_that_are_bound_to_it(admin: Caller, api: APIServer) -> None:
+    n1 = Caller(api, "system:node:n1", ("system:nodes",))
+    await admin.good("POST", PODS, pod("mine", nodeName="n1"))
+    await admin.good("POST", PODS, pod("theirs", nodeName="n2"))
+    await admin.good("POST", PODS, pod("nobodys"))
+    own = {"fieldSelector": "spec.nodeName=n1"}
+    listed = await n1.good("GET", "/api/v1/pods", query=own)
+    assert [p["metadata"]["name"] for p in listed["items"]] == ["mine"]
+    await n1.good("GET", PODS + "/mine")
+    await n1.refused(404, "GET", PODS + "/missing")
+    for path in ("/theirs", "/nobodys"):
+        status = await n1.refused(403, "GET", PODS + path)
+        assert "no relationship found between node 'n1' and this object" in status["message"]
+    for query in ({}, {"fieldSelector": "spec.nodeName=n2"}, {"fieldSelector": "spec.nodeName!=n1"}, {"watch": "true"}):
+        status = await n1.refused(403, "GET", "/api/v1/pods", query=query)
+        assert "can only list/watch pods with spec.nodeName field selector" in status["message"]
+
+
 def mirror(name: str, **spec: Any) -> Object:
     obj = pod(name, nodeName="n1", **spec)
     obj["metadata"]["annotations"] = {"kubernetes.io/config.mirror": "x"}
