@@ -16,16 +16,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import socket
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from bayplan.api.core import Pod
 from bayplan.api.gates import FeatureGates
 from bayplan.api.scheduler_config import SchedulerConfig
 from bayplan.apiserver.authentication import MASTERS
 from bayplan.client.inprocess import InProcessClient
+from bayplan.client.lease import LeaderElector, LeadershipLost
 from bayplan.components import apiserver, controllers, scheduler
 from bayplan.components.children import Child, Children
 from bayplan.node.host import default_node_name
@@ -34,6 +36,8 @@ log = logging.getLogger(__name__)
 
 ALL_GATES: Final = "AllAlpha=true,AllBeta=true"
 NODES: Final = "system:nodes"
+LEASE_NAMESPACE: Final = "kube-system"
+_LEASE_PATIENCE: Final = 3.0
 
 LOCAL_KUBELET: Final = """\
 # The KubeletConfiguration of this machine's agent. bayplan wrote it at the first start; change it as you like.
@@ -86,16 +90,74 @@ class Running:
 
 @contextlib.asynccontextmanager
 async def control_plane(settings: apiserver.Settings) -> AsyncIterator[apiserver.RunningAPIServer]:
-    """API server, controllers and scheduler in this process; RBAC applies to both as it does over HTTP."""
+    """API server, controllers and scheduler in this process; RBAC applies to both as it does over HTTP.
+
+    Both work while they hold their Lease, so that a scheduler or controller manager started beside waits for its turn.
+    """
     server = await apiserver.start(settings)
     async with contextlib.AsyncExitStack() as stack:
         stack.push_async_callback(server.stop)
         gates = settings.gates
         manager = InProcessClient(server.api, server.headers_for("system:kube-controller-manager"))
         planner = InProcessClient(server.api, server.headers_for("system:kube-scheduler"))
-        await stack.enter_async_context(controllers.running(manager, gates))
-        await stack.enter_async_context(scheduler.running(planner, SchedulerConfig(), gates))
+        started = [
+            _Led(manager, "kube-controller-manager", lambda: controllers.running(manager, gates)),
+            _Led(planner, "kube-scheduler", lambda: scheduler.running(planner, SchedulerConfig(), gates)),
+        ]
+        for program in started:
+            stack.push_async_callback(program.stop)
+            program.start()
+        for program in started:
+            await program.ready()
         yield server
+
+
+class _Led:
+    """A program that runs while its Lease is held, and waits for it again when it was lost.
+
+    The identity is the host's and not this process': after a crash the same `up` goes on at once, and a second one cannot be,
+    because the data directory is locked.
+    """
+
+    def __init__(
+        self, client: InProcessClient, lease: str, program: Callable[[], contextlib.AbstractAsyncContextManager[Any]]
+    ) -> None:
+        self._client, self._lease, self._program = client, lease, program
+        self._working = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._run(), name=self._lease)
+
+    async def ready(self) -> None:
+        """Returns when the program works, or somebody else's holds the lease; raises what its start raised."""
+        assert self._task is not None
+        working = asyncio.ensure_future(self._working.wait())
+        await asyncio.wait({self._task, working}, timeout=_LEASE_PATIENCE, return_when=asyncio.FIRST_COMPLETED)
+        if self._task.done():
+            working.cancel()
+            self._task.result()
+        if not working.done():
+            working.cancel()
+            log.warning("another process holds the lease %s/%s: waiting for it", LEASE_NAMESPACE, self._lease)
+
+    async def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _run(self) -> None:
+        while True:
+            elector = LeaderElector(self._client, LEASE_NAMESPACE, self._lease, f"{socket.gethostname()}_up")
+            try:
+                await elector.run(self._work)
+            except LeadershipLost as error:
+                log.warning("%s", error)
+
+    async def _work(self) -> None:
+        async with self._program():
+            self._working.set()
+            await asyncio.Event().wait()
 
 
 @contextlib.asynccontextmanager
