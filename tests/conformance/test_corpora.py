@@ -53,3 +53,11 @@ def test_a_line_that_cannot_be_decoded_gives_an_error_and_the_rest_go_on() -> No
     assert '"id":"a","error"' in first
     assert '"id":null,"error"' in second
     assert third == '{"id":"b","evictNow":[],"evictLater":[],"rules":{}}'
+
+
+def test_a_part_that_is_null_counts_as_absent_and_an_id_may_be_a_number() -> None:
+    line = '{"id": 7, "now": "2026-01-01T00:00:00Z", "pods": null, "claims": null}\n'
+    done = subprocess.run(
+        [sys.executable, "-m", "bayplan", "replay", "eviction"], input=line, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == '{"id":7,"evictNow":[],"evictLater":[],"rules":{}}\n'

@@ -22,7 +22,7 @@ class DeviceWithDriver(Device, kw_only=True):
 
 
 class Scenario(msgspec.Struct):
-    id: str
+    id: Any
     expression: str
     device: DeviceWithDriver
 

@@ -16,7 +16,7 @@ from bayplan.controllers import taint_eviction
 
 
 class Scenario(msgspec.Struct):
-    id: str
+    id: Any
     now: str
     features: dict[str, bool] = {}
     rules: list[DeviceTaintRule] = []

@@ -21,11 +21,22 @@ def answers(lines: Iterable[bytes], kind: type[T], decide: Callable[[T], dict[st
     decoder = msgspec.json.Decoder(kind)
     for line in lines:
         try:
-            scenario: Any = decoder.decode(line)
+            scenario: Any = _decoded(decoder, line)
             result: dict[str, Any] = {"id": scenario.id, **decide(scenario)}
         except (msgspec.DecodeError, ValueError) as error:
             result = {"id": _id(line), "error": str(error)}
         yield msgspec.json.encode(result)
+
+
+def _decoded(decoder: msgspec.json.Decoder[T], line: bytes) -> T:
+    """The scenario; a part that is null counts as absent."""
+    try:
+        return decoder.decode(line)
+    except msgspec.ValidationError:
+        document = msgspec.json.decode(line)
+        if not isinstance(document, dict) or None not in document.values():
+            raise
+        return decoder.decode(msgspec.json.encode({k: v for k, v in document.items() if v is not None}))
 
 
 def _id(line: bytes) -> Any:

@@ -15,7 +15,7 @@ from bayplan.controllers import poolstatus
 
 
 class Scenario(msgspec.Struct, rename="camel"):
-    id: str
+    id: Any
     now: str
     request: ResourcePoolStatusRequest
     features: dict[str, bool] = {}
