@@ -243,10 +243,8 @@ class Scheduler:
 
     def happened(self, event: ClusterEvent) -> None:
         now = self._clock()
-        if event.resource == "ResourceClaim":
-            self.binder.claim_changed(event.new if event.new is not None else event.old)
-            if event.action == "Add":
-                self._open_gates(event.new)
+        if event.resource == "ResourceClaim" and event.action == "Add":
+            self._open_gates(event.new)
         elif event.resource == "PodGroup" and event.new is not None:
             self.gangs.group_changed(event.new)
         woken = self.queue.event(event, now)

@@ -12,7 +12,6 @@ Binding conditions are looked at every 5 seconds, as Kubernetes does it, and a l
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import copy
 import logging
 import time
@@ -69,8 +68,6 @@ class Binder:
         self._poll = poll
         self._locks: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
         """Claim -> its lock, as long as somebody holds it or waits for it."""
-        self._changes: dict[tuple[str, str], set[asyncio.Event]] = {}
-        """Claim -> who waits for it to change."""
 
     # -- claims
 
@@ -252,11 +249,6 @@ class Binder:
                 Pod, info.name, info.namespace, _patch(info, status), STRATEGIC_PATCH, subresource="status"
             )
 
-    def claim_changed(self, claim: ResourceClaim) -> None:
-        """The watch brought a change: whoever waits for conditions of this claim looks again at once."""
-        for waiter in self._changes.get(_names(claim), ()):
-            waiter.set()
-
     async def wait_for_conditions(
         self, claims: Sequence[ResourceClaim], timeout: float, first_wait: Callable[[], Any]
     ) -> None:
@@ -264,22 +256,6 @@ class Binder:
 
         `first_wait` is called (and awaited) once if there is something to wait for.
         """
-        changed = asyncio.Event()
-        names = [_names(claim) for claim in claims]
-        for name in names:
-            self._changes.setdefault(name, set()).add(changed)
-        try:
-            await self._wait_for_conditions(claims, timeout, first_wait, changed)
-        finally:
-            for name in names:
-                waiters = self._changes.get(name, set())
-                waiters.discard(changed)
-                if not waiters:
-                    self._changes.pop(name, None)
-
-    async def _wait_for_conditions(
-        self, claims: Sequence[ResourceClaim], timeout: float, first_wait: Callable[[], Any], changed: asyncio.Event
-    ) -> None:
         names = [_names(claim) for claim in claims if binding_state(claim).waiting]
         failed = next((state.failed for claim in claims if (state := binding_state(claim)).failed), "")
         if not names and not failed:
@@ -289,7 +265,6 @@ class Binder:
         if names:
             await first_wait()
         while True:
-            changed.clear()
             states = []
             for namespace, name in names:
                 current = self._dra.claims.get(namespace, name)
@@ -308,9 +283,7 @@ class Binder:
                 raise BindFailed(
                     f'running PreBind plugin "DynamicResources": {text} (still waiting for {", ".join(waiting)})'
                 )
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(min(self._poll, left)):
-                    await changed.wait()
+            await asyncio.sleep(min(self._poll, left))
 
     async def bind(self, info: PodInfo, node: str) -> None:
         """Bind the pod; a lost answer is cleared up by reading the pod."""
