@@ -8,8 +8,8 @@ is really gone (a reservation may be newer than the pod's entry in the cache).
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -29,6 +29,7 @@ from bayplan.dra.pod_claims import claim_names
 
 log = logging.getLogger(__name__)
 
+C = TypeVar("C", Pod, PodGroup)
 Key = tuple[str, str, str]
 """("pod" | "group" | "claim", namespace, name)."""
 
@@ -49,11 +50,12 @@ class ClaimController:
     ) -> None:
         self._client, self._recorder, self._gates, self._metrics = client, recorder, gates, metrics
         self._pods, self._claims, self._templates, self._groups = pods, claims, templates, groups
-        self._created: dict[tuple[str, str], ResourceClaim] = {}
+        self._created: dict[str, dict[str, ResourceClaim]] = {}
+        """Owner's UID -> claims of its that the informer does not show yet, by their own UID."""
         self.loop: ControlLoop[Key] = ControlLoop("resource_claim", self._sync, workers=10)
         add = self.loop.queue.add
         pods.add_handlers(self._pod_added, self._pod_changed, self._pod_gone)
-        claims.add_handlers(self._claim_changed, lambda _old, new: self._claim_changed(new), None)
+        claims.add_handlers(self._claim_added, lambda _old, new: self._claim_changed(new), None)
         templates.add_handlers(self._template_added, None, None)
         groups.add_handlers(
             lambda g: add(_key("group", g)), lambda _o, g: self._group_changed(g), lambda g: self._group_gone(g)
@@ -72,6 +74,7 @@ class ClaimController:
         self._pod_added(new)
 
     def _pod_gone(self, pod: Pod) -> None:
+        self._created.pop(_uid(pod), None)
         if _uses_claims(pod):
             self._enqueue_claims(pod)
 
@@ -81,6 +84,14 @@ class ClaimController:
             self.loop.queue.add(("claim", namespace, name))
         for claim in self._claims.by_index("owner", _uid(pod)):
             self.loop.queue.add(_key("claim", claim))
+
+    def _claim_added(self, claim: ResourceClaim) -> None:
+        for owner in _controllers(claim):
+            if waiting := self._created.get(owner):
+                waiting.pop(_uid(claim), None)
+                if not waiting:
+                    del self._created[owner]
+        self._claim_changed(claim)
 
     def _claim_changed(self, claim: ResourceClaim) -> None:
         self.loop.queue.add(_key("claim", claim))
@@ -107,6 +118,7 @@ class ClaimController:
             self.loop.queue.add(_key("pod", pod))
 
     def _group_gone(self, group: PodGroup) -> None:
+        self._created.pop(_uid(group), None)
         for claim in self._claims.items():
             reserved = (claim.status.reserved_for if claim.status else None) or ()
             if any(r.uid == _uid(group) for r in reserved):
@@ -144,39 +156,31 @@ class ClaimController:
         )
 
     def _owned(self, uid: str) -> Iterable[ResourceClaim]:
-        seen = self._claims.by_index("owner", uid)
-        known = {_uid(c) for c in seen}
-        for key, claim in list(self._created.items()):
-            if key[0] != uid:
-                continue
-            if _uid(claim) in known:
-                del self._created[key]
-            else:
-                seen.append(claim)
-        return seen
+        return [*self._claims.by_index("owner", uid), *self._created.get(uid, {}).values()]
 
     async def _sync_pod(self, pod: Pod) -> None:
-        world = self._world(_namespace(pod))
-        plan = rules.sync_pod(pod, world)
-        await self._create(pod, plan)
-        if plan.create:
-            plan = rules.sync_pod(pod, world)
-        if plan.statuses:
-            await self._client.patch(
-                Pod, _name(pod), _namespace(pod), _status_patch(pod, plan.statuses), STRATEGIC_PATCH, "status"
-            )
+        plan = await self._sync_consumer(pod, STRATEGIC_PATCH, rules.sync_pod)
         for claim, status in plan.reserve:
             await self._client.update_status(msgspec.structs.replace(claim, status=status))
 
     async def _sync_group(self, group: PodGroup) -> None:
-        world = self._world(_namespace(group))
-        plan = rules.sync_pod_group(group, world)
-        await self._create(group, plan)
+        await self._sync_consumer(group, MERGE_PATCH, rules.sync_pod_group)
+
+    async def _sync_consumer(
+        self, consumer: C, content_type: str, decide: Callable[[C, rules.World], rules.ConsumerSync]
+    ) -> rules.ConsumerSync:
+        """Make the claims that are missing, record the names of those that exist; what else the decision says."""
+        world = self._world(_namespace(consumer))
+        plan = decide(consumer, world)
+        await self._create(consumer, plan)
         if plan.create:
-            plan = rules.sync_pod_group(group, world)
+            plan = decide(consumer, world)
         if plan.statuses:
-            patch = _status_patch(group, plan.statuses)
-            await self._client.patch(PodGroup, _name(group), _namespace(group), patch, MERGE_PATCH, "status")
+            patch = _status_patch(consumer, plan.statuses)
+            await self._client.patch(
+                type(consumer), _name(consumer), _namespace(consumer), patch, content_type, "status"
+            )
+        return plan
 
     async def _create(self, owner: Pod | PodGroup, plan: rules.ConsumerSync) -> None:
         for claim in plan.create:
@@ -187,8 +191,9 @@ class ClaimController:
                 self._metrics.claim_creates.labels("failure", admin).inc()
                 raise
             self._metrics.claim_creates.labels("success", admin).inc()
-            entry = ((claim.metadata and claim.metadata.annotations) or {}).get(rules.POD_CLAIM_NAME, "")
-            self._created[_uid(owner), entry] = created
+            shown = self._claims.get(_namespace(created), _name(created))
+            if shown is None or _uid(shown) != _uid(created):
+                self._created.setdefault(_uid(owner), {})[_uid(created)] = created
         for failure in plan.failures:
             self._recorder.event(owner, "Warning", rules.FAILED_CREATION, failure.message)
         if plan.failures:
@@ -261,7 +266,7 @@ def pod_indexes() -> dict[str, Any]:
 
 def claim_indexes() -> dict[str, Any]:
     """Index of the claim informer: ``owner``, the UID of the controlling owner."""
-    return {"owner": lambda c: [o.uid for o in (c.metadata.owner_references or ()) if o.controller]}
+    return {"owner": _controllers}
 
 
 def _status_patch(obj: Pod | PodGroup, statuses: Any) -> dict[str, Any]:
@@ -269,6 +274,11 @@ def _status_patch(obj: Pod | PodGroup, statuses: Any) -> dict[str, Any]:
         "metadata": {"uid": _uid(obj)},
         "status": {"resourceClaimStatuses": [msgspec.to_builtins(s) for s in statuses]},
     }
+
+
+def _controllers(claim: ResourceClaim) -> list[str]:
+    """The UID of the controlling owner, if there is one."""
+    return [o.uid for o in ((claim.metadata and claim.metadata.owner_references) or ()) if o.controller]
 
 
 def _key(what: str, obj: Any) -> Key:
