@@ -33,11 +33,10 @@ from bayplan.storage.contract import (
     Listing,
     NotFound,
     Record,
-    Store,
     Unavailable,
-    Watch,
 )
 from bayplan.storage.history import MAX_BYTES, MAX_EVENTS, History
+from bayplan.storage.reading import HistoryStore
 
 __all__ = ["EtcdStore"]
 
@@ -59,7 +58,7 @@ OPTIONS = (
 )
 
 
-class EtcdStore(Store):
+class EtcdStore(HistoryStore):
     """`Store` on an etcd cluster. Make it with `connect`. `root` is put before every key (for several stores on one etcd)."""
 
     def __init__(
@@ -68,7 +67,7 @@ class EtcdStore(Store):
         self._channel = channel
         self._root = root.encode()
         self._limits = (max_events, max_bytes)
-        self._history = History(max_events, max_bytes)
+        super().__init__(History(max_events, max_bytes))
         self._seen = 0
         self._waiters: builtins.list[tuple[int, asyncio.Future[None]]] = []
         self._this_read: asyncio.Task[int] | None = None
@@ -234,12 +233,6 @@ class EtcdStore(Store):
         await self._fresh()
         return self._history.get(key)
 
-    def peek(self, key: str) -> Record | None:
-        return self._history.get(key)
-
-    def snapshot(self, prefix: str) -> builtins.list[Record]:
-        return self._history.list(prefix).records
-
     async def list(self, prefix: str, limit: int = 0, start_key: str = "", revision: int = 0) -> Listing:
         if not revision:
             await self._fresh()
@@ -249,21 +242,9 @@ class EtcdStore(Store):
                 raise FutureRevision(f"revision {revision} is not reached, the newest is {self._seen}", self._seen)
         return self._history.list(prefix, limit, start_key, revision)
 
-    def watch(self, prefix: str, from_revision: int) -> Watch:
-        return self._history.watch(prefix, from_revision)
-
     async def current_revision(self) -> int:
         await self._fresh()
         return self._history.revision
-
-    def newest_revision(self) -> int:
-        return self._history.revision
-
-    def compacted_revision(self) -> int:
-        return self._history.compacted
-
-    def count(self, prefix: str) -> int:
-        return self._history.count(prefix)
 
     # -- writing ------------------------------------------------------------------------------------------------
 

@@ -1,33 +1,20 @@
-"""A store that lives and dies with its process: for tests, and the reading half of the SQLite store."""
+"""A store that lives and dies with its process: for tests, and the rules of a write that the SQLite store shares."""
 
 from __future__ import annotations
 
-import builtins
-
-from bayplan.storage.contract import Conflict, Event, Exists, Listing, NotFound, Record, Store, Unavailable, Watch
+from bayplan.storage.contract import Conflict, Event, Exists, NotFound, Record, Unavailable
 from bayplan.storage.history import MAX_BYTES, MAX_EVENTS, History
+from bayplan.storage.reading import HistoryStore
 
 __all__ = ["MemoryStore"]
 
 
-class MemoryStore(Store):
+class MemoryStore(HistoryStore):
     """`Store` without a back end: a write is durable when it is in memory."""
 
     def __init__(self, max_events: int = MAX_EVENTS, max_bytes: int = MAX_BYTES) -> None:
-        self._history = History(max_events, max_bytes)
+        super().__init__(History(max_events, max_bytes))
         self._closed = False
-
-    async def get(self, key: str) -> Record | None:
-        return self._history.get(key)
-
-    def peek(self, key: str) -> Record | None:
-        return self._history.get(key)
-
-    def snapshot(self, prefix: str) -> builtins.list[Record]:
-        return self._history.list(prefix).records
-
-    async def list(self, prefix: str, limit: int = 0, start_key: str = "", revision: int = 0) -> Listing:
-        return self._history.list(prefix, limit, start_key, revision)
 
     async def create(self, key: str, value: bytes) -> int:
         return self._write(next_event(self._history.get(key), key, value, None, self._history.revision + 1))
@@ -47,23 +34,8 @@ class MemoryStore(Store):
         self._history.trim()
         return event.revision
 
-    def watch(self, prefix: str, from_revision: int) -> Watch:
-        return self._history.watch(prefix, from_revision)
-
     async def compact(self, revision: int) -> None:
         self._history.compact(revision)
-
-    async def current_revision(self) -> int:
-        return self._history.revision
-
-    def newest_revision(self) -> int:
-        return self._history.revision
-
-    def compacted_revision(self) -> int:
-        return self._history.compacted
-
-    def count(self, prefix: str) -> int:
-        return self._history.count(prefix)
 
     async def close(self) -> None:
         self._closed = True

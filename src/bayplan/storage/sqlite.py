@@ -25,9 +25,10 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from bayplan.storage.contract import Event, Listing, Record, StorageError, Store, Unavailable, Watch
+from bayplan.storage.contract import Event, Record, StorageError, Unavailable
 from bayplan.storage.history import MAX_BYTES, MAX_EVENTS, History
 from bayplan.storage.memory import next_event
+from bayplan.storage.reading import HistoryStore
 
 __all__ = ["SQLiteStore"]
 
@@ -39,11 +40,11 @@ ERASE_AT = 512
 """So many forgotten rows are erased together, with the next batch."""
 
 
-class SQLiteStore(Store):
+class SQLiteStore(HistoryStore):
     """`Store` in one SQLite file. Only one process may open it (the caller locks the data directory)."""
 
     def __init__(self, path: Path, max_events: int = MAX_EVENTS, max_bytes: int = MAX_BYTES) -> None:
-        self._history = History(max_events, max_bytes)
+        super().__init__(History(max_events, max_bytes))
         self._queue: builtins.list[Pending] = []
         self._writer: asyncio.Task[None] | None = None
         self._doomed: builtins.list[int] = []
@@ -72,35 +73,6 @@ class SQLiteStore(Store):
             history.publish(Event(kind, key, record, previous, revision))  # type: ignore[arg-type]
         (last,) = self._db.execute("SELECT value FROM meta WHERE name = 'revision'").fetchone() or (0,)
         history.revision = max(history.revision, last)
-
-    # -- reading ------------------------------------------------------------------------------------------------
-
-    async def get(self, key: str) -> Record | None:
-        return self._history.get(key)
-
-    def peek(self, key: str) -> Record | None:
-        return self._history.get(key)
-
-    def snapshot(self, prefix: str) -> builtins.list[Record]:
-        return self._history.list(prefix).records
-
-    async def list(self, prefix: str, limit: int = 0, start_key: str = "", revision: int = 0) -> Listing:
-        return self._history.list(prefix, limit, start_key, revision)
-
-    def watch(self, prefix: str, from_revision: int) -> Watch:
-        return self._history.watch(prefix, from_revision)
-
-    async def current_revision(self) -> int:
-        return self._history.revision
-
-    def newest_revision(self) -> int:
-        return self._history.revision
-
-    def compacted_revision(self) -> int:
-        return self._history.compacted
-
-    def count(self, prefix: str) -> int:
-        return self._history.count(prefix)
 
     # -- writing ------------------------------------------------------------------------------------------------
 
