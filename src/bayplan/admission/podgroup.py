@@ -75,20 +75,26 @@ def _one_of(errors: Errors, field: str, union: Object, members: tuple[str, ...])
         errors.invalid(field, shown, "must specify exactly one of: " + ", ".join(f"`{m}`" for m in members))
 
 
+def check_unique_name(errors: Errors, where: str, entry: Any, seen: set[str]) -> None:
+    """The name of a list's entry: a DNS label that no entry before it has."""
+    name = entry.get("name") or ""
+    if name:
+        check_label(errors, f"{where}.name", name)
+    else:
+        errors.required(f"{where}.name")
+    if name in seen:
+        errors.duplicate(where, name)
+    seen.add(name)
+
+
 def _validate_claims(errors: Errors, field: str, claims: Any) -> None:
     if len(claims) > MAX_CLAIMS:
         errors.too_many(field, len(claims), MAX_CLAIMS)
         return
     seen: set[str] = set()
     for index, claim in enumerate(claims):
-        where, name = f"{field}[{index}]", claim.get("name") or ""
-        if name:
-            check_label(errors, f"{where}.name", name)
-        else:
-            errors.required(f"{where}.name")
-        if name in seen:
-            errors.duplicate(where, name)
-        seen.add(name)
+        where = f"{field}[{index}]"
+        check_unique_name(errors, where, claim, seen)
         _one_of(errors, where, claim, ("resourceClaimName", "resourceClaimTemplateName"))
         for key in ("resourceClaimName", "resourceClaimTemplateName"):
             if claim.get(key) is not None:

@@ -12,8 +12,8 @@ from bayplan.admission.context import Context
 from bayplan.admission.equality import same
 from bayplan.admission.errors import Errors, Raw, go_json
 from bayplan.admission.metadata import path_segment_name
-from bayplan.admission.names import check_label, check_subdomain
-from bayplan.admission.podgroup import immutable_part, prepare_group, validate_group
+from bayplan.admission.names import check_subdomain
+from bayplan.admission.podgroup import check_unique_name, immutable_part, prepare_group, validate_group
 from bayplan.admission.rules import Rules
 
 Object: TypeAlias = dict[str, Any]
@@ -43,14 +43,8 @@ def _validate(errors: Errors, obj: Object, context: Context) -> None:
         return
     seen: set[str] = set()
     for index, template in enumerate(templates):
-        where, name = f"spec.podGroupTemplates[{index}]", template.get("name") or ""
-        if name:
-            check_label(errors, f"{where}.name", name)
-        else:
-            errors.required(f"{where}.name")
-        if name in seen:
-            errors.duplicate(where, name)
-        seen.add(name)
+        where = f"spec.podGroupTemplates[{index}]"
+        check_unique_name(errors, where, template, seen)
         validate_group(errors, where, template)
 
 
