@@ -222,6 +222,12 @@ def by_kind(group: str, version: str, kind: str) -> Kind | None:
     return next((k for k in KINDS if (k.group, k.version, k.kind) == (group, version, kind)), None)
 
 
+def by_api_version(api_version: str, kind: str) -> Kind | None:
+    """The kind of an object that says ``apiVersion: resource.k8s.io/v1`` or ``v1``."""
+    group, _, version = api_version.rpartition("/")
+    return by_kind(group, version, kind)
+
+
 @cache
 def by_type(struct: type[KubeStruct]) -> Kind:
     """The kind of a struct class; KeyError if it is none that is served."""

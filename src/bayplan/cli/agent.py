@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -28,7 +27,7 @@ from bayplan.components.agent import (
 )
 from bayplan.components.agent_metrics import registry_for
 from bayplan.components.metrics_endpoint import EndpointError, serving_metrics
-from bayplan.components.process import connect, log_to_stderr, run
+from bayplan.components.process import connect, kubeconfig_path, log_to_stderr, metrics_port_option, run
 from bayplan.managers.assignment import StartupError
 from bayplan.node.checkpoints import CheckpointError
 from bayplan.node.host import default_node_name
@@ -74,11 +73,7 @@ from bayplan.wire.rpc import SocketPathError
     metavar="NAME=MACHINE",
     help="Run simulated nodes instead of this host; NAME may hold a range, sim-[1-500]. May be repeated.",
 )
-@click.option(
-    "--metrics-port",
-    type=click.IntRange(0, 65535),
-    help="Serve /metrics and /healthz on this port of the loopback address; 0 takes a free one. Default: not.",
-)
+@metrics_port_option
 @click.option("-v", "--verbose", is_flag=True, help="Log more.")
 def agent(
     kubeconfig: str | None,
@@ -97,9 +92,7 @@ def agent(
 ) -> None:
     """Run the node agent until interrupted. Pods keep running when it ends."""
     log_to_stderr(verbose)
-    path = kubeconfig or os.environ.get("KUBECONFIG", "")
-    if not path:
-        raise click.ClickException("no kubeconfig: give --kubeconfig FILE or set KUBECONFIG")
+    path = kubeconfig_path(kubeconfig)
     if machine and runtime == "process":
         raise click.ClickException("--runtime process runs on this host: leave --machine out, or use --runtime none")
     try:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 
 import click
 
@@ -18,11 +17,7 @@ from bayplan.components.metrics_endpoint import EndpointError, serving_metrics
 @click.option("--kubeconfig", type=click.Path(), help="How to reach the API server. Default: $KUBECONFIG.")
 @click.option("--feature-gates", default="", help="Comma-separated NAME=true|false, AllAlpha, AllBeta.")
 @click.option("--leader-elect/--no-leader-elect", default=True, help="Work only while holding the Lease.")
-@click.option(
-    "--metrics-port",
-    type=click.IntRange(0, 65535),
-    help="Serve /metrics and /healthz on this port of the loopback address; 0 takes a free one. Default: not.",
-)
+@process.metrics_port_option
 @click.option("-v", "--verbose", is_flag=True)
 def controllers(
     kubeconfig: str | None, feature_gates: str, leader_elect: bool, metrics_port: int | None, verbose: bool
@@ -30,9 +25,7 @@ def controllers(
     """Run the control loops: claims, garbage, taint eviction, pool status, namespaces."""
     process.log_to_stderr(verbose)
     gates = process.gates_option(feature_gates)
-    path = kubeconfig or os.environ.get("KUBECONFIG", "")
-    if not path:
-        raise click.ClickException("no kubeconfig: give --kubeconfig FILE or set KUBECONFIG")
+    path = process.kubeconfig_path(kubeconfig)
     client = process.connect(path, user_agent="bayplan-controllers")
 
     async def main(stop: asyncio.Event) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import socket
 from pathlib import Path
 
@@ -38,11 +37,7 @@ def read_config(path: str) -> SchedulerConfig:
     default=None,
     help="Work only while holding the Lease. Default: as the configuration says, else yes.",
 )
-@click.option(
-    "--metrics-port",
-    type=click.IntRange(0, 65535),
-    help="Serve /metrics and /healthz on this port of the loopback address; 0 takes a free one. Default: not.",
-)
+@process.metrics_port_option
 @click.option("-v", "--verbose", is_flag=True)
 def scheduler(
     kubeconfig: str | None,
@@ -56,9 +51,7 @@ def scheduler(
     process.log_to_stderr(verbose)
     gates = process.gates_option(feature_gates)
     config = read_config(config_file) if config_file else SchedulerConfig()
-    path = kubeconfig or config.kubeconfig or os.environ.get("KUBECONFIG", "")
-    if not path:
-        raise click.ClickException("no kubeconfig: give --kubeconfig FILE or set KUBECONFIG")
+    path = process.kubeconfig_path(kubeconfig, config.kubeconfig)
     client = process.connect(path, user_agent="bayplan-scheduler")
     election = config.leader_election
 

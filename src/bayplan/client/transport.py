@@ -18,7 +18,7 @@ from bayplan.api.meta import DeleteOptions, ListMeta, Preconditions, Status
 from bayplan.client.api import MERGE_PATCH, WatchEvent
 from bayplan.client.errors import ApiError, ClientError, status_from_body
 
-__all__ = ["Transport", "TransportClient", "kind_of", "object_path"]
+__all__ = ["Transport", "TransportClient", "collection_path", "kind_of", "object_path"]
 
 T = TypeVar("T", bound=msgspec.Struct)
 _ENCODER = msgspec.json.Encoder()
@@ -83,11 +83,11 @@ def _decode(kind_cls: type[T], body: bytes | msgspec.Raw) -> T:
 
 
 @functools.cache
-def _collection(kind: Kind, namespace: str) -> str:
-    base = f"/apis/{kind.group}/{kind.version}" if kind.group else f"/api/{kind.version}"
+def collection_path(kind: Kind, namespace: str) -> str:
+    """The URL path of the kind's objects: in the namespace, or with "" in all of them."""
     if kind.namespaced and namespace:
-        return f"{base}/namespaces/{quote(namespace, safe='')}/{kind.plural}"
-    return f"{base}/{kind.plural}"
+        return f"{kind.path}/namespaces/{quote(namespace, safe='')}/{kind.plural}"
+    return f"{kind.path}/{kind.plural}"
 
 
 def object_path(kind_cls: type[msgspec.Struct], namespace: str | None, name: str, subresource: str = "") -> str:
@@ -95,7 +95,7 @@ def object_path(kind_cls: type[msgspec.Struct], namespace: str | None, name: str
     kind = kind_of(kind_cls)
     if kind.namespaced and not namespace:
         raise ValueError(f"{kind.kind} {name!r} needs a namespace")
-    path = f"{_collection(kind, namespace or '')}/{quote(name, safe='')}"
+    path = f"{collection_path(kind, namespace or '')}/{quote(name, safe='')}"
     return f"{path}/{subresource}" if subresource else path
 
 
@@ -152,7 +152,7 @@ class TransportClient:
         query = _selectors(label_selector, field_selector)
         if limit:
             query["limit"] = str(limit)
-        path = _collection(kind_of(kind_cls), namespace or "")
+        path = collection_path(kind_of(kind_cls), namespace or "")
         decoder = _list_decoder(kind_cls)
         items: list[T] = []
         while True:
@@ -168,7 +168,7 @@ class TransportClient:
     async def create(self, obj: T, *, namespace: str | None = None) -> T:
         own, _ = _names(obj)
         kind_cls = type(obj)
-        path = _collection(kind_of(kind_cls), own or namespace or "")
+        path = collection_path(kind_of(kind_cls), own or namespace or "")
         return _decode(kind_cls, await self.request("POST", path, None, _with_kind(obj)))
 
     async def update(self, obj: T) -> T:
@@ -235,7 +235,7 @@ class TransportClient:
         if timeout_seconds:
             query["timeoutSeconds"] = str(timeout_seconds)
         decode = _decoder(kind_cls).decode
-        async for line in self._transport.stream(_collection(kind_of(kind_cls), namespace or ""), query):
+        async for line in self._transport.stream(collection_path(kind_of(kind_cls), namespace or ""), query):
             event = _RAW_EVENT.decode(line)
             if event.type == "ERROR":
                 status = msgspec.json.decode(event.object, type=Status)

@@ -30,7 +30,7 @@ from bayplan.apiserver.server import APIServer
 from bayplan.components.certificates import Authority, write_private
 from bayplan.storage.contract import StorageError, Store
 
-__all__ = ["APIServerError", "RunningAPIServer", "Settings", "run", "start"]
+__all__ = ["APIServerError", "RunningAPIServer", "Settings", "kubeconfig_text", "run", "start"]
 
 log = logging.getLogger("bayplan.apiserver")
 
@@ -96,7 +96,7 @@ class RunningAPIServer:
 
     def kubeconfig_text(self, user: str, groups: tuple[str, ...] = ()) -> str:
         """A kubeconfig with the user's token."""
-        return _kubeconfig(self.url, self.ca, user, self.token_for(user, groups))
+        return kubeconfig_text(self.url, self.ca, user, self.token_for(user, groups))
 
     def write_kubeconfig(self, path: Path, user: str, groups: tuple[str, ...] = ()) -> Path:
         """Write a kubeconfig for a user, readable by the owner only."""
@@ -304,7 +304,8 @@ def _reachable(bind_address: str) -> str:
     return "::1" if bind_address == "::" else bind_address
 
 
-def _kubeconfig(url: str, ca: bytes, user: str, token: str) -> str:
+def kubeconfig_text(url: str, ca: bytes, user: str, token: str) -> str:
+    """A kubeconfig for one server (with its certificate authority, PEM) and one user's token."""
     return f"""apiVersion: v1
 kind: Config
 clusters:

@@ -131,7 +131,8 @@ async def _end(process: asyncio.subprocess.Process) -> None:
         return
     try:
         process.terminate()
-        await asyncio.wait_for(process.wait(), _GRACE)
+        async with asyncio.timeout(_GRACE):
+            await process.wait()
     except TimeoutError:
         process.kill()
         await process.wait()

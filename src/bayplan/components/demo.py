@@ -20,11 +20,11 @@ import yaml
 
 from bayplan.api.core import Namespace, Node, Pod
 from bayplan.api.cpuset import format_mask
-from bayplan.api.kinds import by_kind
+from bayplan.api.kinds import by_api_version
 from bayplan.api.meta import ObjectMeta
 from bayplan.api.quantity import Quantity
 from bayplan.api.resource import ResourceClaim
-from bayplan.client.transport import TransportClient
+from bayplan.client.transport import TransportClient, collection_path
 from bayplan.dra.pod_claims import claim_names
 from bayplan.machine.stowage import Holder, Stowage
 from bayplan.machine.topology import Machine
@@ -156,18 +156,14 @@ class _Stage:
         names = []
         for given in objects:
             obj = copy.deepcopy(given)
-            group, _, version = obj["apiVersion"].rpartition("/")
-            kind = by_kind(group, version, obj["kind"])
+            kind = by_api_version(obj["apiVersion"], obj["kind"])
             if kind is None:
                 raise DemoError(f"{obj['apiVersion']} {obj['kind']} is not served")
             if kind.kind == "Pod":
                 names.append(obj["metadata"]["name"])
                 for change in changes:
                     change(obj)
-            path = (
-                f"{kind.path}/namespaces/{namespace}/{kind.plural}" if kind.namespaced else f"{kind.path}/{kind.plural}"
-            )
-            await self._client.request("POST", path, None, msgspec.json.encode(obj))
+            await self._client.request("POST", collection_path(kind, namespace), None, msgspec.json.encode(obj))
         return names
 
     async def _namespace(self, name: str) -> None:

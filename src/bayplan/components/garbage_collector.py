@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from bayplan.api.kinds import KINDS, Kind, by_kind, by_type
+from bayplan.api.kinds import KINDS, Kind, by_api_version, by_type
 from bayplan.api.meta import ObjectMeta, OwnerReference
 from bayplan.client.errors import ApiError
 from bayplan.client.informer import Informer
@@ -113,8 +113,7 @@ class GarbageCollector:
         if known is not None:
             waiting = known[1].deletion_timestamp and garbage.FOREGROUND in (known[1].finalizers or ())
             return "foreground" if waiting else "alive"
-        group, _, version = owner.api_version.rpartition("/")
-        owner_kind = by_kind(group, version, owner.kind)
+        owner_kind = by_api_version(owner.api_version, owner.kind)
         if owner_kind is None:
             return "alive"  # a kind that is not served here: somebody else's business
         if kind.namespaced and not owner_kind.namespaced:

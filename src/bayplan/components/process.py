@@ -23,6 +23,13 @@ if TYPE_CHECKING:
 LEASE_NAMESPACE = "kube-system"
 
 
+metrics_port_option = click.option(
+    "--metrics-port",
+    type=click.IntRange(0, 65535),
+    help="Serve /metrics and /healthz on this port of the loopback address; 0 takes a free one. Default: not.",
+)
+
+
 def log_to_stderr(verbose: bool = False) -> None:
     """Log lines with time, level and logger on standard error."""
     logging.basicConfig(
@@ -39,6 +46,14 @@ def gates_option(text: str | None) -> FeatureGates:
         return FeatureGates.parse(text or "")
     except GateError as error:
         raise click.BadParameter(str(error), param_hint="--feature-gates") from None
+
+
+def kubeconfig_path(*given: str | None) -> str:
+    """The first path that was given, else $KUBECONFIG; a click error in one line if there is none."""
+    path = next(filter(None, given), "") or os.environ.get("KUBECONFIG", "")
+    if not path:
+        raise click.ClickException("no kubeconfig: give --kubeconfig FILE or set KUBECONFIG")
+    return path
 
 
 def connect(kubeconfig: str, *, user_agent: str) -> HTTPClient:
@@ -110,8 +125,7 @@ async def lead(
         await asyncio.wait({running, stopping}, return_when=asyncio.FIRST_COMPLETED)
         if not running.done():
             # Either it still waits for the lease, or its work ends because of the same signal.
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(asyncio.shield(running), 5.0)
+            await asyncio.wait({running}, timeout=5.0)
             running.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await running

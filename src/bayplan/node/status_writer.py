@@ -104,7 +104,8 @@ class StatusWriter:
     async def _wait(self, error: Exception, delay: float) -> float:
         log.warning("status of pod %s/%s is not written: %s", self._namespace, self._name, error)
         try:
-            await asyncio.wait_for(self._changed.wait(), delay)
+            async with asyncio.timeout(delay):  # wait_for may swallow a cancellation that comes with the change
+                await self._changed.wait()
         except TimeoutError:
             return min(delay * 2, _LONGEST_DELAY)
         return _FIRST_DELAY

@@ -16,13 +16,15 @@ from bayplan.api.base import KubeStruct
 from bayplan.api.config import KubeletConfiguration, decode_kubelet_configuration
 from bayplan.api.core import Pod
 from bayplan.api.gates import FeatureGates
-from bayplan.api.kinds import Kind, by_kind
+from bayplan.api.kinds import by_api_version
 from bayplan.api.scheduler_config import SchedulerConfig
 from bayplan.apiserver.authentication import MASTERS
 from bayplan.apiserver.server import APIServer
 from bayplan.client.inprocess import InProcessClient
+from bayplan.client.transport import collection_path
 from bayplan.components import controllers, scheduler
 from bayplan.components.agent import RunningAgents, expand_names, read_machine, running_simulated
+from bayplan.components.apiserver import ADMIN_NAME, kubeconfig_text
 from bayplan.storage.memory import MemoryStore
 
 T = TypeVar("T", bound=KubeStruct)
@@ -40,7 +42,7 @@ class Cluster:
         self.api = api
         self.gates = gates
         self._stack = stack
-        self.client = self.client_for("kubernetes-admin", MASTERS)
+        self.client = self.client_for(ADMIN_NAME, MASTERS)
         self.agents: dict[str, RunningAgents] = {}
 
     def client_for(self, user: str, *groups: str) -> InProcessClient:
@@ -79,12 +81,11 @@ class Cluster:
         return stored
 
     async def _put(self, document: dict[str, Any], namespace: str) -> Any:
-        group, _, version = str(document.get("apiVersion", "")).rpartition("/")
-        kind: Kind | None = by_kind(group, version, str(document.get("kind")))
+        kind = by_api_version(str(document.get("apiVersion", "")), str(document.get("kind")))
         if kind is None:
             raise ValueError(f"{document.get('apiVersion')} {document.get('kind')} is no kind that is served")
         place = document["metadata"].get("namespace", namespace)
-        path = f"{kind.path}/namespaces/{place}/{kind.plural}" if kind.namespaced else f"{kind.path}/{kind.plural}"
+        path = collection_path(kind, place)
         name = document["metadata"].get("name")
         body = msgspec.json.encode(document)
         headers = ("PATCH", f"{path}/{name}", {"fieldManager": "bayplan-testing", "force": "true"})
@@ -129,33 +130,11 @@ class Cluster:
         context: ssl.SSLContext = authority.server_context({"127.0.0.1", "localhost"})
         port = await listener.start("127.0.0.1", 0, context)
         self._stack.push_async_callback(listener.stop)
-        token = self.api.authenticator.issue("kubernetes-admin", (MASTERS,))
+        token = self.api.authenticator.issue(ADMIN_NAME, (MASTERS,))
         path = directory / "kubeconfig"
-        write_private(path, _kubeconfig(port, authority.ca_pem.decode(), token).encode())
+        text = kubeconfig_text(f"https://127.0.0.1:{port}", authority.ca_pem, ADMIN_NAME, token)
+        write_private(path, text.encode())
         return path
-
-
-def _kubeconfig(port: int, ca: str, token: str) -> str:
-    import base64
-
-    return yaml.safe_dump(
-        {
-            "apiVersion": "v1",
-            "kind": "Config",
-            "clusters": [
-                {
-                    "name": "test",
-                    "cluster": {
-                        "server": f"https://127.0.0.1:{port}",
-                        "certificate-authority-data": base64.b64encode(ca.encode()).decode(),
-                    },
-                }
-            ],
-            "users": [{"name": "admin", "user": {"token": token}}],
-            "contexts": [{"name": "test", "context": {"cluster": "test", "user": "admin"}}],
-            "current-context": "test",
-        }
-    )
 
 
 @contextlib.asynccontextmanager
