@@ -14,8 +14,8 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
-from typing import Any
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from typing import Any, TypeVar
 
 from bayplan.api.core import Pod
 from bayplan.api.gates import FeatureGates
@@ -46,6 +46,7 @@ from bayplan.scheduling.status import SchedulingError, Unschedulable
 __all__ = ["Scheduler", "running"]
 
 log = logging.getLogger(__name__)
+R = TypeVar("R")
 
 
 class Scheduler:
@@ -108,7 +109,7 @@ class Scheduler:
             decider.new_record = Record
         self.preemptor = Preemptor(self, client, claims=gates.enabled("DRAPreemption"))
         self._nominated: dict[str, str] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[Any]] = set()
         self.in_flight: dict[str, asyncio.Task[None]] = {}
         """Queue key -> the task that carries its decision out."""
         self._wake = asyncio.Event()
@@ -148,8 +149,8 @@ class Scheduler:
         finally:
             stopping.cancel()
 
-    def spawn(self, work: Any, name: str) -> asyncio.Task[None]:
-        task: asyncio.Task[None] = asyncio.get_running_loop().create_task(work, name=name)
+    def spawn(self, work: Coroutine[Any, Any, R], name: str) -> asyncio.Task[R]:
+        task = asyncio.get_running_loop().create_task(work, name=name)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
@@ -404,11 +405,13 @@ class Scheduler:
     async def _carry_out(self, entry: Entry[str], profile: Profile, placement: Placement, started: float) -> None:
         info = placement.pod
         plans = placement.claims.plans
+        writing: asyncio.Task[list[ResourceClaim]] | None = None
         written = False
         began = self._clock()
         try:
             if plans:
-                claims = await self.binder.write_claims(plans)
+                writing = self.spawn(self.binder.write_claims(plans), f"claims-{info.name}")
+                claims = await asyncio.shield(writing)
                 written = True
                 self.written(claims)
                 await self.binder.prepare_pod(info, plans, claims, placement.claims.statuses)
@@ -430,9 +433,10 @@ class Scheduler:
             return
         except asyncio.CancelledError:
             # The pod vanished (or the scheduler stops): nothing may stay booked for it.
-            self.release(placement)
-            if written and self._loop_task is not None:
-                self.spawn(self.binder.take_back(plans), "take-back")
+            if self._loop_task is not None:
+                self.spawn(self._abandon(placement, writing), f"abandon-{info.name}")
+            else:
+                self.release(placement)
             raise
         finally:
             self.in_flight.pop(entry.key, None)
@@ -471,6 +475,14 @@ class Scheduler:
         self.release(placement)
         if written:
             await self.binder.take_back(placement.claims.plans)
+
+    async def _abandon(self, placement: Placement, writing: asyncio.Task[list[ResourceClaim]] | None) -> None:
+        """Give back what was decided for a pod that vanished, once it is known what of it is written."""
+        written = False
+        if writing is not None:
+            (outcome,) = await asyncio.gather(writing, return_exceptions=True)
+            written = not isinstance(outcome, BaseException)
+        await self._undo(placement, written)
 
     # -- failure
 

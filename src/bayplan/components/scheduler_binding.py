@@ -4,7 +4,8 @@ The order makes a crash at any point harmless. First the claim gets its finalize
 status write, then the pod is bound. A scheduler killed in between finds the claim allocated and reserved for a pod that
 is still pending, and goes on from there; no device is free and taken at once, because the allocation is the only record
 of use. Writes carry the version that was read: if somebody else changed the claim, it is read again and the rules are
-applied anew; an allocation never overwrites another.
+applied anew; an allocation never overwrites another. A write whose answer was lost counts as done until the server says what
+is stored, and a write under way is waited for even when its pod has vanished: devices are free when that is known.
 
 Binding conditions are looked at every 5 seconds, as Kubernetes does it, and a last time when the time-out ends.
 """
@@ -38,6 +39,7 @@ __all__ = ["BindFailed", "Binder"]
 log = logging.getLogger(__name__)
 _CONFLICTS: Final = 8
 BINDING_POLL: Final = 5.0
+READ_RETRY: Final = 0.2
 
 
 class BindFailed(Exception):
@@ -60,12 +62,14 @@ class Binder:
         *,
         wall: Callable[[], float] = time.time,
         poll: float = BINDING_POLL,
+        retry: float = READ_RETRY,
     ) -> None:
         self._client = client
         self._dra = dra
         self._metrics = metrics
         self._wall = wall
         self._poll = poll
+        self._retry = retry
         self._locks: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
         """Claim -> its lock, as long as somebody holds it or waits for it."""
 
@@ -113,13 +117,28 @@ class Binder:
                     return claim
                 return await self._client.update_status(self._reserved(plan, claim))
             except ApiError as error:
-                if not error.conflict:
+                if not (error.conflict or error.retriable):
                     raise
             except ConnectionFailed:
-                # The write may have been done: what is stored decides.
-                await asyncio.sleep(0.2)
-            claim = await self._client.get(ResourceClaim, name, namespace)
+                pass  # the write may have been done: what is stored decides
+            claim = await self._read(name, namespace)
         raise BindFailed(f"claim {claim_holder(claim)} is changed by others all the time")
+
+    async def _read(self, name: str, namespace: str) -> ResourceClaim:
+        """What is stored, however long the server takes to say it.
+
+        Until then nobody knows whether the devices are taken, so they stay booked: a decision that gave them up could see them
+        given to somebody else before the watch tells of a write whose answer was lost.
+        """
+        while True:
+            try:
+                return await self._client.get(ResourceClaim, name, namespace)
+            except ConnectionFailed:
+                pass
+            except ApiError as error:
+                if not error.retriable:
+                    raise
+            await asyncio.sleep(self._retry)
 
     def _check(self, plan: ClaimPlan, claim: ResourceClaim) -> None:
         """Whether the plan may still be written on the claim as it is now."""
