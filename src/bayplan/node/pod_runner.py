@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Awaitable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any
 
 from bayplan.api.core import ConfigMap, Pod, Secret
@@ -98,9 +98,9 @@ class PodRunner:
             case m.Admit():
                 self._spawn(self._admit())
             case m.Prepare():
-                self._spawn(self._answer(self._prepare(), m.Prepared(), m.PrepareFailed))
+                self._spawn(self._answer(self._prepare, m.Prepared(), m.PrepareFailed))
             case m.Unprepare():
-                self._spawn(self._answer(self._agent.dra.unprepare(self.uid), m.Unprepared(), m.UnprepareFailed))
+                self._spawn(self._answer(self._unprepare, m.Unprepared(), m.UnprepareFailed))
             case m.Start(container, restart_count):
                 self._spawn(self._start(container, restart_count))
             case m.Stop(container, id, grace):
@@ -160,10 +160,10 @@ class PodRunner:
             self.deliver(m.Rejected(admission.reason, admission.message))
 
     async def _answer(
-        self, work: Awaitable[None], done: m.Event, failed: type[m.PrepareFailed | m.UnprepareFailed]
+        self, work: Callable[[], Awaitable[None]], done: m.Event, failed: type[m.PrepareFailed | m.UnprepareFailed]
     ) -> None:
         try:
-            await work
+            await work()
         except (ClaimsNotReady, CheckpointError) as error:
             self.deliver(failed(str(error)))
         except Exception as error:
@@ -182,6 +182,9 @@ class PodRunner:
                 raise ClaimsNotReady(f"finalizer {FINALIZER}: {error}") from error
             self._held = True
         await self._agent.dra.prepare(self.pod)
+
+    async def _unprepare(self) -> None:
+        await self._agent.dra.unprepare(self.uid)
 
     async def _patch_finalizers(self, metadata: dict[str, Any]) -> None:
         known = self.pod.metadata

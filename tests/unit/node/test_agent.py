@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import json
+import warnings
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,8 @@ from bayplan.components.agent import AgentError, NodeSettings, RunningAgents, ru
 from bayplan.machine.describe import describe
 from bayplan.managers.assignment import StartupError
 from bayplan.managers.manager_state import ANNOTATION, decode_state
+from bayplan.node import messages as m
+from bayplan.node.pod_runner import PodRunner
 from bayplan.wire.rpc import SocketPathError
 from tests.cluster import api, eventually, gone, make, until
 
@@ -335,3 +339,15 @@ async def test_a_root_directory_whose_sockets_would_not_fit_is_refused(client: I
     with pytest.raises(SocketPathError, match="choose a shorter root directory"):
         async with running_node(client, settings):
             pass
+
+
+async def test_an_agent_that_ends_before_a_question_was_asked_leaves_nothing_behind(client: InProcessClient) -> None:
+    async with node(client, None) as running:
+        finished = make(Pod, "done", spec={"containers": [{"name": "c"}]}, status={"phase": "Succeeded"})
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            runner = PodRunner(running.agents["n1"], finished)
+            runner.deliver(m.Updated(finished))  # asks for the claims back, in a task that has not begun when it ends
+            await runner.close()
+            gc.collect()
+    assert [str(one.message) for one in told] == []
