@@ -11,7 +11,7 @@ import pytest
 
 from bayplan.api.gates import FeatureGates
 from bayplan.apiserver.server import APIServer
-from bayplan.storage.contract import Compacted, Unavailable
+from bayplan.storage.contract import Compacted, Store, Unavailable
 from bayplan.storage.etcd import EtcdStore
 from tests.etcd import EtcdServer, start_etcd, stop_etcd
 from tests.unit.apiserver.conftest import CONFIGMAPS, Caller, configmap
@@ -78,6 +78,57 @@ async def test_two_servers_cannot_both_win_an_update(servers: tuple[Caller, Call
         )
         assert sorted(code for code, _ in answers) == [200, 409]
         current = next(body for code, body in answers if code == 200)
+
+
+def hold_up(store: Store) -> None:
+    """Let a store see what others write only when it asks for the newest: the worst that a busy machine can do."""
+    assert isinstance(store, EtcdStore)
+    take, reach, held = store._take, store._reach, []
+
+    async def reach_late(revision: int) -> None:
+        while store._seen < revision:
+            await asyncio.sleep(0)
+            while held:
+                take(held.pop(0))
+        await reach(revision)
+
+    store._take = held.append  # type: ignore[method-assign,assignment]
+    store._reach = reach_late  # type: ignore[method-assign]
+
+
+async def test_what_one_server_has_just_made_counts_for_the_other(servers: tuple[Caller, Caller]) -> None:
+    """Namespaces, service accounts and permissions are looked up in memory, which may be a moment behind."""
+    one, two = servers
+    hold_up(two.api.store)
+    nobody = Caller(two.api, "nobody")
+    role = {"rules": [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["create"]}]}
+    rbac = "/apis/rbac.authorization.k8s.io/v1/namespaces"
+    for n in range(3):
+        await one.good("POST", "/api/v1/namespaces", {"metadata": {"name": f"n{n}"}})
+        await two.good("POST", f"/api/v1/namespaces/n{n}/configmaps", configmap("x"))
+        await one.good("POST", f"{rbac}/n{n}/roles", {"metadata": {"name": "r"}, **role})
+        binding = {
+            "metadata": {"name": "b"},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "r"},
+            "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "nobody"}],
+        }
+        await one.good("POST", f"{rbac}/n{n}/rolebindings", binding)
+        await nobody.good("POST", f"/api/v1/namespaces/n{n}/configmaps", configmap("y"))
+        await nobody.refused(403, "GET", f"/api/v1/namespaces/n{n}/configmaps/y")
+
+
+async def test_two_servers_may_begin_on_an_empty_etcd_together(etcd_server: EtcdServer) -> None:
+    root = f"/{uuid.uuid4()}"
+    stores = [await EtcdStore.connect([etcd_server.url], root=root) for _ in range(3)]
+    apis = [APIServer(store, FeatureGates.all_enabled()) for store in stores]
+    await asyncio.gather(*(api.start() for api in apis))
+    for api, store in zip(apis, stores, strict=True):
+        found = await Caller(api, "one", ("system:masters",)).good("GET", "/api/v1/namespaces")
+        assert [item["metadata"]["name"] for item in found["items"]] == [
+            "default", "kube-node-lease", "kube-public", "kube-system"
+        ]  # fmt: skip
+        await api.stop()
+        await store.close()
 
 
 async def test_etcd_goes_away_and_comes_back() -> None:

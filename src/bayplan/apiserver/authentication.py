@@ -63,6 +63,8 @@ class Authenticator:
     tokens: dict[str, UserInfo] = field(default_factory=dict)
     service_account: Callable[[str], UserInfo | None] | None = None
     anonymous: bool = True
+    newer_tokens: Callable[[], bool] | None = None
+    """Brings `tokens` up to date when somebody shows one that is not known; whether anything had changed."""
 
     def issue(self, name: str, groups: tuple[str, ...] = ()) -> str:
         """A new static token for a user, for components in this process."""
@@ -80,6 +82,8 @@ class Authenticator:
             found = self.tokens.get(token.strip())
             if found is None and self.service_account is not None:
                 found = self.service_account(token.strip())
+            if found is None and self.newer_tokens is not None and self.newer_tokens():
+                found = self.tokens.get(token.strip())
             if found is None:
                 raise unauthorized()
             return found

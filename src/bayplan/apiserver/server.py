@@ -143,7 +143,13 @@ class APIServer:
                 raise too_many_requests()
             if len(body) > MAX_BODY:
                 raise too_large(MAX_BODY)
-            response = await self._answer(trace, method, path, query, headers, body, peer)
+            seen = self.store.newest_revision()
+            try:
+                response = await self._answer(trace, method, path, query, headers, body, peer)
+            except StatusError as error:
+                if not await self._may_have_missed(error, seen):
+                    raise
+                response = await self._answer(trace, method, path, query, headers, body, peer)
         except StatusError as error:
             response = error.response()
         except Unavailable as error:
@@ -166,6 +172,15 @@ class APIServer:
                 rfc3339(self._clock()), trace.user, trace.as_user, trace.verb, path, response.status, seconds, agent
             )
         return response
+
+    async def _may_have_missed(self, error: StatusError, seen: int) -> bool:
+        """Whether another server on the same store had stored something that was not seen when the request was refused.
+
+        Accounts, roles, namespaces and the like are looked up in what this process has seen so far.
+        """
+        if not self.store.shared or error.code not in (401, 403, 404):
+            return False
+        return await self.store.current_revision() != seen
 
     async def _answer(
         self,

@@ -41,6 +41,13 @@ from bayplan.components.process import run as run_process
     metavar="URL,URL",
     help="With --store etcd.",
 )
+@click.option(
+    "--pki-dir",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=None,
+    help="Certificate authority, key of service account tokens and bearer tokens, shared by servers with one etcd. "
+    "Default: in the data directory.",
+)
 @click.option("-v", "--verbose", is_flag=True, help="More log lines.")
 def apiserver(
     data_dir: Path,
@@ -49,6 +56,7 @@ def apiserver(
     feature_gates: str,
     store: str,
     etcd_servers: str,
+    pki_dir: Path | None,
     verbose: bool,
 ) -> None:
     """Run the API server.
@@ -59,7 +67,13 @@ def apiserver(
     log_to_stderr(verbose)
     servers = tuple(part.strip() for part in etcd_servers.split(",") if part.strip())
     settings = Settings(
-        data_dir.absolute(), gates_option(feature_gates), port, bind_address, store=store, etcd_servers=servers
+        data_dir.absolute(),
+        gates_option(feature_gates),
+        port,
+        bind_address,
+        store=store,
+        etcd_servers=servers,
+        pki_dir=pki_dir.absolute() if pki_dir is not None else None,
     )
 
     async def main(stop: asyncio.Event) -> None:

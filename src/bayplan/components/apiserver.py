@@ -1,7 +1,8 @@
 """`bayplan apiserver`: the API server with its data directory, TLS, kubeconfig and store.
 
 The data directory holds everything: `lock` (one server at a time), `pki/`, `tokens.json`, `store.db`, `kubeconfig` (the
-administrator's, 0600), `port` (taken again at the next start, so that kubeconfigs stay good), `audit.log`.
+administrator's, 0600), `port` (taken again at the next start, so that kubeconfigs stay good), `audit.log`. Servers with one
+etcd may share a directory for what clients know them by: authority, key of service account tokens, `tokens.json`.
 """
 
 from __future__ import annotations
@@ -20,14 +21,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from bayplan.api.gates import FeatureGates
 from bayplan.apiserver.audit import AuditLog
-from bayplan.apiserver.authentication import AUTHENTICATED, MASTERS, Authenticator, UserInfo
+from bayplan.apiserver.authentication import MASTERS
 from bayplan.apiserver.http import Listener
 from bayplan.apiserver.server import APIServer
-from bayplan.components.certificates import Authority, write_private
+from bayplan.components.certificates import Authority, AuthorityError, write_private
+from bayplan.components.tokenfile import TokenFile, TokenFileError
 from bayplan.storage.contract import StorageError, Store
 
 __all__ = ["APIServerError", "RunningAPIServer", "Settings", "kubeconfig_text", "run", "start"]
@@ -56,6 +56,8 @@ class Settings:
     bind_address: str = "127.0.0.1"
     store: str = "sqlite"
     etcd_servers: tuple[str, ...] = ("http://127.0.0.1:2379",)
+    pki_dir: Path | None = None
+    """Authority, key of service account tokens and tokens, to be shared by several servers. None: this server's own."""
     audit: bool = True
     freeze: bool = True
     """Tell the garbage collector to leave what was imported alone (a process of its own wants that)."""
@@ -64,13 +66,16 @@ class Settings:
 class RunningAPIServer:
     """A started server: where it is, and kubeconfigs for whoever should use it."""
 
-    def __init__(self, settings: Settings, api: APIServer, authority: Authority, address: str, port: int) -> None:
+    def __init__(
+        self, settings: Settings, api: APIServer, authority: Authority, tokens: TokenFile, address: str, port: int
+    ) -> None:
         self.settings = settings
         self.api = api
         self.port = port
         self.url = f"https://[{address}]:{port}" if ":" in address else f"https://{address}:{port}"
         self.kubeconfig = settings.data_dir / "kubeconfig"
         self._authority = authority
+        self._tokens = tokens
         self._closers: list[Callable[[], Any]] = []
         self._stopped = False
 
@@ -85,14 +90,7 @@ class RunningAPIServer:
 
     def token_for(self, user: str, groups: tuple[str, ...] = ()) -> str:
         """The user's token; the same one at every start."""
-        wanted = UserInfo(user, (*groups, AUTHENTICATED))
-        authenticator = self.api.authenticator
-        for token, known in authenticator.tokens.items():
-            if known == wanted:
-                return token
-        token = authenticator.issue(user, groups)
-        _save_tokens(self.settings.data_dir, authenticator)
-        return token
+        return self._tokens.token_for(user, groups)
 
     def kubeconfig_text(self, user: str, groups: tuple[str, ...] = ()) -> str:
         """A kubeconfig with the user's token."""
@@ -138,7 +136,7 @@ async def start(settings: Settings) -> RunningAPIServer:
             result = closer()
             if result is not None:
                 await result
-        if isinstance(error, StorageError):
+        if isinstance(error, StorageError | AuthorityError | TokenFileError):
             raise APIServerError(str(error)) from error
         if isinstance(error, OSError):
             raise APIServerError(_os_error(settings, error)) from error
@@ -149,21 +147,24 @@ async def _start(settings: Settings, undo: list[Callable[[], Any]]) -> RunningAP
     directory = settings.data_dir
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     undo.append(_lock(directory))
-    authority = Authority(directory / "pki")
+    shared = settings.pki_dir
+    authority = Authority(shared or directory / "pki", serving=directory / "pki")
+    tokens = TokenFile((shared or directory) / "tokens.json")
     store = await _open_store(settings)
     undo.append(store.close)
-    authenticator = Authenticator(tokens=_load_tokens(directory))
     audit, closers = _audit(settings)
     undo.extend(closers)
-    api = APIServer(store, settings.gates, authenticator=authenticator, signing_key=authority.token_key, audit=audit)
+    api = APIServer(
+        store, settings.gates, authenticator=tokens.authenticator, signing_key=authority.token_key, audit=audit
+    )
     await api.start()
-    undo.append(_regularly(api))
+    undo.append(_regularly(api, tokens))
     address = _reachable(settings.bind_address)
     listener = Listener(api)
     undo.append(listener.stop)
     port = await _listen(settings, listener, authority, address)
     write_private(directory / "port", str(port).encode())
-    running = RunningAPIServer(settings, api, authority, address, port)
+    running = RunningAPIServer(settings, api, authority, tokens, address, port)
     for closer in undo:
         running.on_stop(closer)
     running.write_kubeconfig(running.kubeconfig, ADMIN_NAME, (MASTERS,))
@@ -222,12 +223,13 @@ def _lock(directory: Path) -> Callable[[], None]:
     return file.close
 
 
-def _regularly(api: APIServer) -> Callable[[], Any]:
-    """Remove expired objects once a minute."""
+def _regularly(api: APIServer, tokens: TokenFile) -> Callable[[], Any]:
+    """Remove expired objects and see which tokens are good, once a minute."""
 
     async def work() -> None:
         while True:
             await asyncio.sleep(EXPIRY_SECONDS)
+            tokens.refresh()
             try:
                 await api.expire()
             except StorageError as error:
@@ -274,22 +276,6 @@ def _audit(settings: Settings) -> tuple[AuditLog | None, list[Callable[[], Any]]
     return audit, [close]
 
 
-def _load_tokens(directory: Path) -> dict[str, UserInfo]:
-    path = directory / "tokens.json"
-    if not path.exists():
-        return {}
-    try:
-        entries = msgspec.json.decode(path.read_bytes(), type=dict[str, tuple[str, tuple[str, ...]]])
-    except msgspec.DecodeError as error:
-        raise APIServerError(f"{path} cannot be read: {error}; remove it to have new tokens made") from None
-    return {token: UserInfo(name, groups) for token, (name, groups) in entries.items()}
-
-
-def _save_tokens(directory: Path, authenticator: Authenticator) -> None:
-    entries = {token: (user.name, user.groups) for token, user in authenticator.tokens.items()}
-    write_private(directory / "tokens.json", msgspec.json.encode(entries))
-
-
 def _last_port(directory: Path) -> int:
     try:
         return int((directory / "port").read_text())
@@ -333,5 +319,6 @@ def _os_error(settings: Settings, error: OSError) -> str:
     if error.errno == errno.EADDRNOTAVAIL:
         return f"{settings.bind_address} is no address of this machine: choose another --bind-address"
     if error.errno in (errno.EACCES, errno.EROFS, errno.ENOENT, errno.ENOTDIR, errno.EPERM) and error.filename:
-        return f"{error.filename} cannot be written: choose another --data-dir"
+        shared = settings.pki_dir is not None and Path(os.fsdecode(error.filename)).is_relative_to(settings.pki_dir)
+        return f"{error.filename} cannot be written: choose another {'--pki-dir' if shared else '--data-dir'}"
     return str(error)

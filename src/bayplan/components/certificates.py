@@ -1,15 +1,19 @@
-"""The server's own certificate authority, its serving certificate, and the key that signs service account tokens.
+"""The certificate authority, the server's own serving certificate, and the key that signs service account tokens.
 
-Made once per data directory, EC P-256, private keys 0600. The serving certificate is made anew when the addresses change or
-it is about to end. `cryptography` is imported only when something has to be made or signed.
+Authority and key are made once, by the first of the servers that share their directory (under its lock), EC P-256, private
+keys 0600. The serving certificate belongs to one server; it is made anew when the authority or the addresses change or it
+is about to end. `cryptography` is imported only when something has to be made or signed.
 """
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
+import hashlib
 import ipaddress
 import os
 import ssl
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 
-__all__ = ["Authority", "write_private"]
+__all__ = ["Authority", "AuthorityError", "locked", "write_private"]
 
 CA_YEARS = 10
 LEAF_DAYS = 365
@@ -35,19 +39,48 @@ def write_private(path: Path, data: bytes) -> None:
         file.flush()
         os.fsync(file.fileno())
     os.replace(temporary, path)
+    directory = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(directory)  # the new name survives a power cut too
+    finally:
+        os.close(directory)
+
+
+class AuthorityError(Exception):
+    """The authority cannot be used as it is; the message is one line that says what would help."""
+
+
+@contextlib.contextmanager
+def locked(directory: Path) -> Iterator[None]:
+    """Alone with the files of a directory, among all processes that ask."""
+    descriptor = os.open(directory / ".lock", os.O_WRONLY | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 class Authority:
-    """The files of one data directory's `pki/`."""
+    """`ca.crt`, `ca.key` and `sa.key` of `directory`, which servers may share; `server.*` of `serving`, which is one server's."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, serving: Path | None = None) -> None:
         self._directory = directory
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._serving = serving if serving is not None else directory
+        for each in (directory, self._serving):
+            each.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._ca = directory / "ca.crt"
         self._ca_key = directory / "ca.key"
         self._token_key = directory / "sa.key"
-        if not (self._ca.exists() and self._ca_key.exists()):
-            self._make_ca()
+        if not self._ca.exists():
+            with locked(directory):
+                if not self._ca.exists():
+                    self._make_ca()  # the certificate comes last: where it is, its key is
+        if not self._ca_key.exists():
+            raise AuthorityError(
+                f"{self._ca_key} is missing: put it back, or remove {self._ca} to have a new authority made "
+                "(kubeconfigs made so far become useless)"
+            )
 
     @property
     def ca_pem(self) -> bytes:
@@ -56,13 +89,14 @@ class Authority:
     def server_context(self, addresses: Iterable[str]) -> ssl.SSLContext:
         """A TLS context that serves under these addresses and verifies client certificates where one is shown."""
         wanted = sorted({*addresses, "127.0.0.1", "::1"})
-        certificate, key = self._directory / "server.crt", self._directory / "server.key"
-        note = self._directory / "server.addresses"
-        if not self._good(certificate, key, note, wanted):
+        certificate, key = self._serving / "server.crt", self._serving / "server.key"
+        note = self._serving / "server.addresses"
+        wanted_note = [f"authority {hashlib.sha256(self.ca_pem).hexdigest()}", *wanted]
+        if not self._good(certificate, key, note, wanted_note):
             chain, private = self._issue("bayplan-apiserver", [], wanted, server=True)
             write_private(key, private)
             write_private(certificate, chain)
-            write_private(note, "\n".join(wanted).encode())
+            write_private(note, "\n".join(wanted_note).encode())
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.load_cert_chain(certificate, key)
@@ -80,7 +114,9 @@ class Authority:
         from cryptography.hazmat.primitives.asymmetric import ec
 
         if not self._token_key.exists():
-            write_private(self._token_key, _pem(ec.generate_private_key(ec.SECP256R1())))
+            with locked(self._directory):
+                if not self._token_key.exists():
+                    write_private(self._token_key, _pem(ec.generate_private_key(ec.SECP256R1())))
         found = serialization.load_pem_private_key(self._token_key.read_bytes(), None)
         if not isinstance(found, ec.EllipticCurvePrivateKey):
             raise ValueError(f"{self._token_key} holds no EC key")

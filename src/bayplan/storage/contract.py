@@ -195,6 +195,10 @@ class Watch(ABC):
 class Store(ABC):
     """A revisioned key-value store. All methods are called from one event loop."""
 
+    shared = False
+    """Whether other processes write to it too: `peek` and `snapshot` may then be a moment behind; `current_revision` waits
+    until they show everything that was acknowledged before."""
+
     @abstractmethod
     async def get(self, key: str) -> Record | None:
         """The newest record of a key, or None."""

@@ -61,6 +61,8 @@ OPTIONS = (
 class EtcdStore(HistoryStore):
     """`Store` on an etcd cluster. Make it with `connect`. `root` is put before every key (for several stores on one etcd)."""
 
+    shared = True
+
     def __init__(
         self, channel: grpc.aio.Channel, root: str = "", max_events: int = MAX_EVENTS, max_bytes: int = MAX_BYTES
     ) -> None:
