@@ -31,6 +31,7 @@ from bayplan.components.process import connect, kubeconfig_path, log_to_stderr, 
 from bayplan.managers.assignment import StartupError
 from bayplan.node.checkpoints import CheckpointError
 from bayplan.node.host import default_node_name
+from bayplan.node.node_lease import NodeInUse
 from bayplan.node.runtime.contract import RuntimeFailure
 from bayplan.node.sysfs import TreeError
 from bayplan.wire.rpc import SocketPathError
@@ -133,6 +134,7 @@ def agent(
         ConfigError,
         GateError,
         CheckpointError,
+        NodeInUse,
         SocketPathError,
         TreeError,
         ClientError,
@@ -154,7 +156,7 @@ def _run(
                     serving = serving_metrics(metrics_port, registry_for(running.fleet))
                     click.echo(f"metrics on http://127.0.0.1:{await stack.enter_async_context(serving)}", err=True)
                 click.echo(f"agent: ready ({_nodes(running)})", err=True)
-                await stop.wait()
+                await running.fleet.run_until(stop)
         finally:
             await client.close()
 

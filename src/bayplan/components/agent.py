@@ -143,7 +143,8 @@ async def running_node(client: Client, settings: NodeSettings) -> AsyncIterator[
     """Run a real node; the body runs once it is registered and its pods are taken up.
 
     Raises :class:`AgentError`, :class:`bayplan.managers.assignment.StartupError`,
-    :class:`bayplan.node.checkpoints.CheckpointError`, :class:`bayplan.wire.rpc.SocketPathError`.
+    :class:`bayplan.node.checkpoints.CheckpointError`, :class:`bayplan.node.node_lease.NodeInUse`,
+    :class:`bayplan.wire.rpc.SocketPathError`.
     """
     root = settings.root_dir.absolute()
     registry = root / "plugins_registry"
@@ -212,6 +213,8 @@ async def running_simulated(
     facts = simulated_facts(labels=labels)
     shapes: dict[int, str] = {}
     async with contextlib.AsyncExitStack() as stack:
+        if root_dir is not None:
+            stack.enter_context(_locked(root_dir))
         recorder = EventRecorder(client, "kubelet")
         recorder.start()
         stack.push_async_callback(recorder.stop)

@@ -13,14 +13,18 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import socket
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 from bayplan.api.core import Pod
 from bayplan.client.api import Client
 from bayplan.client.errors import ApiError, ClientError
 from bayplan.client.informer import Informer
 from bayplan.node.agent import Agent
+from bayplan.node.node_lease import NodeInUse
 from bayplan.node.node_sync import NodeSync
 from bayplan.node.resource_keeper import duration_of
 
@@ -60,7 +64,13 @@ class Fleet:
         """Before :meth:`start`."""
         options = agent.options
         sync = NodeSync(
-            self._client, options.node_name, options.config, agent.node_object, agent.keeper.annotation, agent.clock
+            self._client,
+            options.node_name,
+            options.config,
+            agent.node_object,
+            agent.keeper.annotation,
+            agent.clock,
+            _in_words(options.directory),
         )
         self._members[options.node_name] = _Member(agent, sync)
         return sync
@@ -162,6 +172,19 @@ class Fleet:
             for member in self._members.values():
                 await member.agent.follow_shared_pool()
 
+    async def run_until(self, stop: asyncio.Event) -> None:
+        """Return when ``stop`` is set; raises :class:`NodeInUse` as soon as another agent has taken a node over."""
+        stopping: asyncio.Future[Any] = asyncio.ensure_future(stop.wait())
+        waiting: set[asyncio.Future[Any]] = {stopping, *self._tasks}
+        try:
+            while not stopping.done():
+                done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+                for task in done:
+                    if not task.cancelled() and isinstance(error := task.exception(), NodeInUse):
+                        raise error
+        finally:
+            stopping.cancel()
+
     async def close(self) -> None:
         """The process ends; pods go on where there are any."""
         for task in self._tasks:
@@ -174,9 +197,15 @@ class Fleet:
             await member.agent.close()
 
 
+def _in_words(directory: Path | None) -> str:
+    """Which agent this is: the one of a root directory on a host. Without a directory there is nothing to be given twice."""
+    where = f"at {directory.absolute()}" if directory is not None else "without a root directory"
+    return f"the agent {where} on host {socket.gethostname()}"
+
+
 def _tell_end(task: asyncio.Task[None]) -> None:
     """A loop that ends by itself is a defect; it must not be a silent one."""
-    if not task.cancelled() and (error := task.exception()) is not None:
+    if not task.cancelled() and (error := task.exception()) is not None and not isinstance(error, NodeInUse):
         log.critical("%s ended", task.get_name(), exc_info=error)
 
 

@@ -16,26 +16,25 @@ import msgspec
 
 from bayplan.api.base import RawQuantity
 from bayplan.api.config import KubeletConfiguration
-from bayplan.api.coordination import Lease, LeaseSpec
-from bayplan.api.core import Namespace, Node, NodeStatus
-from bayplan.api.meta import ObjectMeta, OwnerReference
+from bayplan.api.core import Node, NodeStatus
+from bayplan.api.meta import OwnerReference
 from bayplan.api.quantity import Quantity
 from bayplan.client.api import MERGE_PATCH, STRATEGIC_PATCH, Client
 from bayplan.client.errors import ApiError, ClientError
 from bayplan.managers.manager_state import ANNOTATION
+from bayplan.node.node_lease import NodeLease
 from bayplan.node.resource_keeper import duration_of
-from bayplan.node.times import format_micro_time
+from bayplan.wire.remote_command import ENDPOINT_ANNOTATION
 
-__all__ = ["LEASE_NAMESPACE", "NodeSync"]
+__all__ = ["NodeSync"]
 
 log = logging.getLogger(__name__)
-LEASE_NAMESPACE = "kube-node-lease"
 _SETTLE_SECONDS = 0.05
 """How long changes of the manager state are gathered before they are written."""
 
 
 class NodeSync:
-    """For one node. ``build`` makes the Node object as it should be now."""
+    """For one node. ``build`` makes the Node object as it should be now; ``agent`` tells this agent from others."""
 
     def __init__(
         self,
@@ -45,13 +44,14 @@ class NodeSync:
         build: Callable[[], Node],
         annotation: Callable[[], str],
         clock: Callable[[], float],
+        agent: str = "an agent without a root directory",
     ) -> None:
         self._client, self.name, self._build, self._annotation = client, name, build, annotation
         self._clock = clock
         self._lease_seconds = config.node_lease_duration_seconds
+        self._lease = NodeLease(client, name, agent, self._lease_seconds, clock)
         self._report_every = duration_of(config, "node_status_report_frequency")
         self._reported_at = float("-inf")
-        self._uid = ""
         self._state_task: asyncio.Task[None] | None = None
         self._state_stale = False
         self._warned = False
@@ -62,25 +62,30 @@ class NodeSync:
         return self._lease_seconds / 4
 
     async def register(self) -> Node:
-        """Create the Node, or take over the one that exists. Raises what the client raises."""
+        """Create the Node, or take over the one that exists, unless another agent serves it.
+
+        Raises :class:`bayplan.node.node_lease.NodeInUse`, and what the client raises.
+        """
         wanted = self._build()
         try:
             node = await self._client.create(wanted)
         except ApiError as error:
             if not error.already_exists:
                 raise
+            await self._lease.check()
             node = await self._take_over(wanted)
-        self._uid = (node.metadata.uid or "") if node.metadata is not None else ""
         if node.status is None or not node.status.capacity:
             await self._patch_status(wanted, None)
         self._reported_at = self._clock()
-        await self._create_lease()
+        uid = (node.metadata.uid or "") if node.metadata is not None else ""
+        await self._lease.take(OwnerReference(api_version="v1", kind="Node", name=self.name, uid=uid))
         return node
 
     async def _take_over(self, wanted: Node) -> Node:
         """Labels and annotations of ours are set, the rest is left alone; the status becomes ours."""
         assert wanted.metadata is not None
-        metadata = {"labels": wanted.metadata.labels, "annotations": wanted.metadata.annotations}
+        annotations = {ENDPOINT_ANNOTATION: None, **(wanted.metadata.annotations or {})}
+        metadata = {"labels": wanted.metadata.labels, "annotations": annotations}
         node = await self._client.patch(Node, self.name, None, {"metadata": metadata}, MERGE_PATCH)
         await self._patch_status(wanted, node.status)
         return node
@@ -88,9 +93,12 @@ class NodeSync:
     # -- heartbeat
 
     async def beat(self) -> None:
-        """Renew the lease; write the status if it is due. Failures are logged once, until it works again."""
+        """Renew the lease; write the status if it is due. Failures are logged once, until it works again.
+
+        Raises :class:`bayplan.node.node_lease.NodeInUse` when another agent has taken the node over.
+        """
         try:
-            await self._renew_lease()
+            await self._lease.renew()
             await self._report()
         except ClientError as error:
             if not self._warned:
@@ -133,57 +141,6 @@ class NodeSync:
         if wanted.status.declared_features is None and known is not None and known.declared_features:
             status["declaredFeatures"] = None
         await self._client.patch(Node, self.name, None, {"status": status}, STRATEGIC_PATCH, "status")
-
-    # -- lease
-
-    async def _create_lease(self) -> None:
-        owner = OwnerReference(api_version="v1", kind="Node", name=self.name, uid=self._uid)
-        now = format_micro_time(self._clock())
-        lease = Lease(
-            api_version="coordination.k8s.io/v1",
-            kind="Lease",
-            metadata=ObjectMeta(name=self.name, namespace=LEASE_NAMESPACE, owner_references=[owner]),
-            spec=LeaseSpec(holder_identity=self.name, lease_duration_seconds=self._lease_seconds, renew_time=now),
-        )
-        try:
-            await self._client.create(lease)
-        except ApiError as error:
-            if error.already_exists:
-                await self._patch_lease(lease)
-            elif error.not_found:
-                await self._create_namespace()
-                await self._client.create(lease)
-            else:
-                raise
-
-    async def _patch_lease(self, lease: Lease) -> None:
-        """A lease that is already there: of this node's earlier life, maybe with another Node as its owner."""
-        assert lease.metadata is not None
-        patch = {
-            "metadata": {"ownerReferences": msgspec.to_builtins(lease.metadata.owner_references)},
-            "spec": msgspec.to_builtins(lease.spec),
-        }
-        await self._client.patch(Lease, self.name, LEASE_NAMESPACE, patch, MERGE_PATCH)
-
-    async def _create_namespace(self) -> None:
-        try:
-            await self._client.create(
-                Namespace(api_version="v1", kind="Namespace", metadata=ObjectMeta(name=LEASE_NAMESPACE))
-            )
-        except ApiError as error:
-            if not error.already_exists:
-                raise
-
-    async def _renew_lease(self) -> None:
-        patch: Mapping[str, Any] = {
-            "spec": {"holderIdentity": self.name, "renewTime": format_micro_time(self._clock())}
-        }
-        try:
-            await self._client.patch(Lease, self.name, LEASE_NAMESPACE, patch, MERGE_PATCH)
-        except ApiError as error:
-            if not error.not_found:
-                raise
-            await self._create_lease()
 
     # -- manager state
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import socket
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,9 +15,11 @@ from bayplan.api.coordination import Lease
 from bayplan.api.core import Node
 from bayplan.api.gates import FeatureGates
 from bayplan.client.inprocess import InProcessClient
+from bayplan.components.agent import AgentError, running_simulated
 from bayplan.machine.describe import describe
 from bayplan.managers.manager_state import ANNOTATION
 from bayplan.node.fleet import MAX_BEATS_PER_SECOND, lease_seconds
+from bayplan.node.node_lease import AGENT_ANNOTATION, NodeInUse
 from bayplan.node.node_object import HostFacts, build_node, node_resources
 from bayplan.node.node_sync import NodeSync
 from bayplan.node.resource_keeper import duration_of, parse_duration
@@ -36,7 +41,7 @@ class Clock:
         return self.now
 
 
-def sync(client: InProcessClient, clock: Clock, state: list[str]) -> NodeSync:
+def sync(client: InProcessClient, clock: Clock, state: list[str], agent: str = "agent A") -> NodeSync:
     config = decode_kubelet_configuration({})
     capacity, allocatable = node_resources(MACHINE, config)
 
@@ -44,7 +49,7 @@ def sync(client: InProcessClient, clock: Clock, state: list[str]) -> NodeSync:
         gates = FeatureGates.all_enabled()
         return build_node("n1", HostFacts(), capacity, allocatable, config, gates, {ANNOTATION: state[0]}, clock())
 
-    return NodeSync(client, "n1", config, build, lambda: state[0], clock)
+    return NodeSync(client, "n1", config, build, lambda: state[0], clock, agent)
 
 
 async def node(client: InProcessClient) -> Any:
@@ -104,6 +109,58 @@ async def test_a_deleted_node_and_a_deleted_lease_come_back(client: InProcessCli
     await one.beat()
     assert (await node(client)).status.capacity["cpu"] == "8"
     await client.get(Lease, "n1", "kube-node-lease")
+
+
+async def test_a_node_has_one_agent_at_a_time(client: InProcessClient) -> None:
+    clock = Clock()
+    first, second = sync(client, clock, ["s"]), sync(client, clock, ["t"], "agent B")
+    await first.register()
+    clock.now += 39
+    with pytest.raises(NodeInUse, match=r"^node n1 is served by agent A, .*2023-11-14T22:13:20.* ends in 1 s\)$"):
+        await second.register()
+    assert (await node(client)).metadata.annotations[ANNOTATION] == "s", "nothing was touched"
+    clock.now += 1
+    await second.register()
+    with pytest.raises(NodeInUse, match="agent B"):
+        await first.beat()
+    await second.beat()
+
+
+async def test_the_same_agent_starts_again_at_once(client: InProcessClient) -> None:
+    clock = Clock()
+    await sync(client, clock, ["s"]).register()
+    await sync(client, clock, ["s"]).register()
+
+
+async def test_of_two_agents_that_start_at_once_one_stays(client: InProcessClient) -> None:
+    clock = Clock()
+    both = [sync(client, clock, ["s"], agent) for agent in ("agent A", "agent B")]
+    outcomes = await asyncio.gather(*(one.register() for one in both), return_exceptions=True)
+    assert sorted(type(outcome).__name__ for outcome in outcomes) == ["Node", "NodeInUse"]
+
+
+async def test_a_kubelets_node_is_left_alone(client: InProcessClient) -> None:
+    clock = Clock()
+    await sync(client, clock, ["s"]).register()
+    await client.patch(Lease, "n1", "kube-node-lease", {"metadata": {"annotations": None}})
+    with pytest.raises(NodeInUse, match="a kubelet"):
+        await sync(client, clock, ["s"]).register()
+
+
+async def test_a_fleet_ends_when_somebody_else_took_a_node(client: InProcessClient, tmp_path: Path) -> None:
+    config = decode_kubelet_configuration({"nodeLeaseDurationSeconds": 1})
+    async with running_simulated(client, {"n1": MACHINE}, config=config, root_dir=tmp_path) as running:
+        lease = await client.get(Lease, "n1", "kube-node-lease")
+        assert lease.metadata is not None
+        assert lease.metadata.annotations == {
+            AGENT_ANNOTATION: f"the agent at {tmp_path / 'n1'} on host {socket.gethostname()}"
+        }
+        await client.patch(Lease, "n1", "kube-node-lease", {"metadata": {"annotations": {AGENT_ANNOTATION: "B"}}})
+        with pytest.raises(NodeInUse, match="served by B"):
+            await running.fleet.run_until(asyncio.Event())
+        with pytest.raises(AgentError, match="in use by another agent"):
+            async with running_simulated(client, {"n2": MACHINE}, root_dir=tmp_path):
+                pass
 
 
 def test_leases_of_a_fleet_are_long_enough_for_its_rate() -> None:
