@@ -182,8 +182,8 @@ class Agent:
         for task in list(self._orphans):
             task.cancel()
         await asyncio.gather(*self._orphans, return_exceptions=True)
-        for runner in list(self.runners.values()):
-            await runner.close()
+        # All at once: whoever waited for its turn would go on working meanwhile.
+        await asyncio.gather(*(runner.close() for runner in self.runners.values()))
 
     # -- pods
 

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import os
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
+
+import msgspec
 
 from bayplan.node.runtime.contract import ContainerSpec, ExitStatus, Resources, Run, RuntimeFailure, UnknownRun
 from bayplan.node.runtime.records import merged_resources
@@ -54,9 +55,8 @@ class NoneRuntime:
         """See :meth:`bayplan.node.runtime.contract.Runtime.recover`."""
         if self._file is not None:
             self._file.parent.mkdir(parents=True, exist_ok=True)
-            with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-                for entry in json.loads(self._file.read_bytes()):
-                    run = _run_of(entry)
+            with contextlib.suppress(OSError, ValueError):
+                for run in msgspec.json.decode(self._file.read_bytes(), type=list[Run]):
                     self._runs[run.id] = run
         return self.runs()
 
@@ -153,17 +153,5 @@ class NoneRuntime:
         if self._file is None:
             return
         temporary = self._file.with_suffix(".tmp")
-        temporary.write_text(json.dumps([asdict(run) for run in self._runs.values()]))
+        temporary.write_bytes(msgspec.json.encode(list(self._runs.values())))
         temporary.replace(self._file)
-
-
-def _run_of(entry: dict[str, Any]) -> Run:
-    ended = entry["exit"]
-    return Run(
-        **{
-            **entry,
-            "resources": Resources(**entry["resources"]),
-            "exit": None if ended is None else ExitStatus(**ended),
-            "notes": tuple(entry["notes"]),
-        }
-    )
