@@ -10,6 +10,7 @@ import click
 from bayplan.components import process
 from bayplan.components.controller_metrics import ControllerMetrics
 from bayplan.components.controllers import running
+from bayplan.components.leader_metrics import LeaderStatus
 from bayplan.components.metrics_endpoint import EndpointError, serving_metrics
 
 
@@ -29,18 +30,20 @@ def controllers(
     client = process.connect(path, user_agent="bayplan-controllers")
 
     async def main(stop: asyncio.Event) -> None:
+        metrics, ready = ControllerMetrics(), asyncio.Event()
+        status = LeaderStatus(metrics.registry)
+
         async def work() -> None:
-            metrics, ready = ControllerMetrics(), asyncio.Event()
-            async with contextlib.AsyncExitStack() as stack:
-                if metrics_port is not None:
-                    serving = serving_metrics(metrics_port, metrics.registry, ready.is_set)
-                    click.echo(f"metrics on http://127.0.0.1:{await stack.enter_async_context(serving)}", err=True)
-                await stack.enter_async_context(running(client, gates, metrics=metrics))
+            async with running(client, gates, metrics=metrics):
                 ready.set()
                 await stop.wait()
 
         try:
-            await process.lead(client, "kube-controller-manager", leader_elect, stop, work)
+            async with contextlib.AsyncExitStack() as stack:
+                if metrics_port is not None:
+                    serving = serving_metrics(metrics_port, metrics.registry, lambda: status.waiting or ready.is_set())
+                    click.echo(f"metrics on http://127.0.0.1:{await stack.enter_async_context(serving)}", err=True)
+                await process.lead(client, "kube-controller-manager", leader_elect, stop, work, status=status)
         except EndpointError as error:
             raise click.ClickException(str(error)) from None
         finally:

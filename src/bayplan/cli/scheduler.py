@@ -12,6 +12,7 @@ import yaml
 
 from bayplan.api.scheduler_config import SchedulerConfig, SchedulerConfigError, parse_scheduler_config
 from bayplan.components import process
+from bayplan.components.leader_metrics import LeaderStatus
 from bayplan.components.metrics_endpoint import EndpointError, serving_metrics
 from bayplan.components.scheduler import Scheduler
 
@@ -56,28 +57,34 @@ def scheduler(
     election = config.leader_election
 
     async def main(stop: asyncio.Event) -> None:
+        program = Scheduler(client, config, gates, instance=socket.gethostname())
+        status = LeaderStatus(program.metrics.registry)
+
         async def work() -> None:
-            async with contextlib.AsyncExitStack() as stack:
-                program = Scheduler(client, config, gates, instance=socket.gethostname())
-                if metrics_port is not None:
-                    serving = serving_metrics(metrics_port, program.metrics.registry, lambda: program.ready)
-                    click.echo(f"metrics on http://127.0.0.1:{await stack.enter_async_context(serving)}", err=True)
-                stack.push_async_callback(program.stop)
+            try:
                 await program.start()
                 await program.run_until(stop)
+            finally:
+                await program.stop()
 
         try:
-            await process.lead(
-                client,
-                election.resource_name,
-                election.leader_elect if leader_elect is None else leader_elect,
-                stop,
-                work,
-                namespace=election.resource_namespace,
-                lease_duration=election.lease_duration,
-                renew_deadline=election.renew_deadline,
-                retry_period=election.retry_period,
-            )
+            async with contextlib.AsyncExitStack() as stack:
+                if metrics_port is not None:
+                    registry = program.metrics.registry
+                    serving = serving_metrics(metrics_port, registry, lambda: status.waiting or program.ready)
+                    click.echo(f"metrics on http://127.0.0.1:{await stack.enter_async_context(serving)}", err=True)
+                await process.lead(
+                    client,
+                    election.resource_name,
+                    election.leader_elect if leader_elect is None else leader_elect,
+                    stop,
+                    work,
+                    namespace=election.resource_namespace,
+                    lease_duration=election.lease_duration,
+                    renew_deadline=election.renew_deadline,
+                    retry_period=election.retry_period,
+                    status=status,
+                )
         except EndpointError as error:
             raise click.ClickException(str(error)) from None
         finally:

@@ -23,6 +23,8 @@ from bayplan.client.errors import ApiError, ClientError
 __all__ = ["LeaderElector", "LeadershipLost"]
 
 log = logging.getLogger(__name__)
+_RELEASE_SECONDS = 2.0
+"""How long a leader that ends waits for a silent server."""
 
 
 class LeadershipLost(Exception):
@@ -52,7 +54,7 @@ class LeaderElector:
             )
         self._client = client
         self._namespace = namespace
-        self._name = name
+        self.name = name
         self.identity = identity
         self._lease_duration = lease_duration
         self._renew_deadline = renew_deadline
@@ -76,7 +78,7 @@ class LeaderElector:
             if task.done():
                 task.result()
                 return
-            raise LeadershipLost(f"lease {self._namespace}/{self._name} was not renewed in time")
+            raise LeadershipLost(f"lease {self._namespace}/{self.name} was not renewed in time")
         finally:
             for each in (task, keeper):
                 each.cancel()
@@ -87,7 +89,7 @@ class LeaderElector:
         """Return when the lease is ours."""
         while not await self.try_acquire_or_renew():
             await asyncio.sleep(self._retry_period)
-        log.info("%s is the leader of %s/%s", self.identity, self._namespace, self._name)
+        log.info("%s is the leader of %s/%s", self.identity, self._namespace, self.name)
 
     async def _keep(self) -> None:
         renewed = self._clock()
@@ -99,7 +101,7 @@ class LeaderElector:
                     if await self.try_acquire_or_renew():
                         renewed = started
             except TimeoutError:
-                log.warning("renewing lease %s/%s takes too long", self._namespace, self._name)
+                log.warning("renewing lease %s/%s takes too long", self._namespace, self.name)
         self.is_leader = False
 
     async def try_acquire_or_renew(self) -> bool:
@@ -107,7 +109,7 @@ class LeaderElector:
         try:
             self.is_leader = await self._round()
         except ClientError as error:
-            log.warning("lease %s/%s: %s", self._namespace, self._name, error)
+            log.warning("lease %s/%s: %s", self._namespace, self.name, error)
             return False
         return self.is_leader
 
@@ -121,11 +123,11 @@ class LeaderElector:
             lease_transitions=0,
         )
         try:
-            lease = await self._client.get(Lease, self._name, self._namespace)
+            lease = await self._client.get(Lease, self.name, self._namespace)
         except ApiError as error:
             if not error.not_found:
                 raise
-            fresh = Lease(metadata=ObjectMeta(name=self._name, namespace=self._namespace), spec=mine)
+            fresh = Lease(metadata=ObjectMeta(name=self.name, namespace=self._namespace), spec=mine)
             await self._client.create(fresh)
             return True
         spec = lease.spec if lease.spec is not None else LeaseSpec()
@@ -149,21 +151,25 @@ class LeaderElector:
         if not self.is_leader:
             return
         self.is_leader = False
-        now = _micro(self._wall())
         try:
-            lease = await self._client.get(Lease, self._name, self._namespace)
-            if lease.spec is None or lease.spec.holder_identity != self.identity:
-                return
-            lease.spec = LeaseSpec(
-                holder_identity="",
-                lease_duration_seconds=1,
-                acquire_time=now,
-                renew_time=now,
-                lease_transitions=lease.spec.lease_transitions,
-            )
-            await self._client.update(lease)
-        except ClientError as error:
-            log.info("lease %s/%s was not given back: %s", self._namespace, self._name, error)
+            async with asyncio.timeout(_RELEASE_SECONDS):
+                await self._give_back()
+        except (ClientError, TimeoutError) as error:
+            log.info("lease %s/%s was not given back: %s", self._namespace, self.name, str(error) or "no answer")
+
+    async def _give_back(self) -> None:
+        now = _micro(self._wall())
+        lease = await self._client.get(Lease, self.name, self._namespace)
+        if lease.spec is None or lease.spec.holder_identity != self.identity:
+            return
+        lease.spec = LeaseSpec(
+            holder_identity="",
+            lease_duration_seconds=1,
+            acquire_time=now,
+            renew_time=now,
+            lease_transitions=lease.spec.lease_transitions,
+        )
+        await self._client.update(lease)
 
 
 def _micro(at: float) -> str:

@@ -19,6 +19,7 @@ from bayplan.api.gates import FeatureGates, GateError
 
 if TYPE_CHECKING:
     from bayplan.client.http import HTTPClient
+    from bayplan.components.leader_metrics import LeaderStatus
 
 LEASE_NAMESPACE = "kube-system"
 
@@ -97,10 +98,11 @@ async def lead(
     lease_duration: float = 15.0,
     renew_deadline: float = 10.0,
     retry_period: float = 2.0,
+    status: LeaderStatus | None = None,
 ) -> None:
     """Do ``work`` (which ends when ``stop`` is set), as the holder of the lease ``name`` if election is enabled.
 
-    Times are seconds, as :class:`LeaderElector` has them.
+    Times are seconds, as :class:`LeaderElector` has them. ``status`` shows meanwhile who leads.
 
     Losing the lease ends the process with an error: somebody else works now, and what this one still believes is stale.
     """
@@ -119,6 +121,8 @@ async def lead(
         renew_deadline=renew_deadline,
         retry_period=retry_period,
     )
+    if status is not None:
+        status.follow(elector)
     running = asyncio.ensure_future(elector.run(work))
     stopping = asyncio.ensure_future(stop.wait())
     try:
