@@ -1,6 +1,6 @@
-"""Bounds that show at the root of a search that nothing can fit.
+"""Bounds that show at the root of a search that some requests cannot be served, whatever the others get.
 
-Each bound looks at the requests that are sure to be served (a ``firstAvailable`` only where all alternatives fail) and
+Each bound looks at those requests that are sure to be served (a ``firstAvailable`` only where all alternatives fail) and
 at the devices each could have if it were alone. matchAttribute first narrows them: only values that enough devices share
 for every covered request stay. Two devices "share" a list attribute's value if both lists contain it.
 
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from bayplan.dra.proof import Guard
-    from bayplan.dra.state import Source
+    from bayplan.dra.state import Level, Source
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,15 +31,15 @@ class Shortage:
     """The constraint's attribute, or ``pool/set/counter`` (amounts then in nano units)."""
 
 
-def shortage(guard: Guard) -> Shortage | None:
-    """What is short, or None where these bounds show nothing."""
+def shortage(guard: Guard, levels: list[Level]) -> Shortage | None:
+    """What these requests are short of, or None where the bounds show nothing."""
     fit = list(guard.fit)
     return (
-        _match(guard, fit)
-        or _each(guard, fit)
-        or _distinct(guard, fit)
-        or _together(guard, fit)
-        or _counters(guard, fit)
+        _match(guard, levels, fit)
+        or _each(guard, levels, fit)
+        or _distinct(guard, levels, fit)
+        or _together(guard, levels, fit)
+        or _counters(guard, levels, fit)
     )
 
 
@@ -47,36 +47,31 @@ def _name(guard: Guard, source: Source) -> str:
     return f"{guard.search.names[source.claim]}: {source.step.name}"
 
 
-def _sure(guard: Guard) -> list[Source]:
-    """The sources that every solution uses."""
-    return [level.sources[0] for level in guard.levels if len(level.sources) == 1]
-
-
-def _covered_levels(guard: Guard, claim: int, number: int) -> list[list[Source]]:
+def _covered_levels(levels: list[Level], claim: int, number: int) -> list[list[Source]]:
     """The requests of the claim that the constraint covers whatever alternative is taken, by their alternatives."""
-    levels = [level.sources for level in guard.levels if level.claim == claim]
     return [
         sources
-        for sources in levels
+        for sources in (level.sources for level in levels if level.claim == claim)
         if all(number in s.step.constraints for s in sources) and min(s.need for s in sources)
     ]
 
 
-def _match(guard: Guard, fit: list[int]) -> Shortage | None:
+def _match(guard: Guard, levels: list[Level], fit: list[int]) -> Shortage | None:
     """Leave only devices with a value that all covered requests can share; narrow until nothing changes."""
     changed = True
     while changed:
         changed = False
         for claim, plan in enumerate(guard.search.plans):
             for number, constraint in enumerate(plan.constraints):
-                levels = [] if constraint.distinct else _covered_levels(guard, claim, number)
-                if not levels:
+                wishes = [] if constraint.distinct else _covered_levels(levels, claim, number)
+                if not wishes:
                     continue
-                covered = [s for s in guard.sources if s.claim == claim and number in s.step.constraints]
+                sources = [s for level in levels if level.claim == claim for s in level.sources]
+                covered = [s for s in sources if number in s.step.constraints]
                 keep: dict[int, int] = {}
                 best = 0
                 for by_source in _by_value(guard, covered, number).values():
-                    enough, available = _can_share(guard, levels, by_source, fit)
+                    enough, available = _can_share(guard, wishes, by_source, fit)
                     best = max(best, available)
                     if enough:
                         for place, mask in by_source.items():
@@ -87,8 +82,8 @@ def _match(guard: Guard, fit: list[int]) -> Shortage | None:
                         fit[source.place] = narrowed
                         changed = True
                 if not keep:
-                    who = tuple(_name(guard, sources[0]) for sources in levels)
-                    total = sum(min(s.need for s in sources) for sources in levels)
+                    who = tuple(_name(guard, alternatives[0]) for alternatives in wishes)
+                    total = sum(min(s.need for s in alternatives) for alternatives in wishes)
                     return Shortage(
                         "devices that share a value", who, total, min(best, total - 1), constraint.attribute
                     )
@@ -122,9 +117,9 @@ def _by_value(guard: Guard, sources: list[Source], number: int) -> dict[object, 
     return masks
 
 
-def _each(guard: Guard, fit: list[int]) -> Shortage | None:
+def _each(guard: Guard, levels: list[Level], fit: list[int]) -> Shortage | None:
     """Every request must have enough devices for itself."""
-    for level in guard.levels:
+    for level in levels:
         short: Shortage | None = None
         for source in level.sources:
             have = fit[source.place].bit_count()
@@ -137,28 +132,32 @@ def _each(guard: Guard, fit: list[int]) -> Shortage | None:
     return None
 
 
-def _distinct(guard: Guard, fit: list[int]) -> Shortage | None:
-    """distinctAttribute needs at least as many single values as devices."""
+def _distinct(guard: Guard, levels: list[Level], fit: list[int]) -> Shortage | None:
+    """distinctAttribute needs values that no two devices have: as many as the shortest lists have together."""
     for claim, plan in enumerate(guard.search.plans):
         for number, constraint in enumerate(plan.constraints):
-            levels = _covered_levels(guard, claim, number) if constraint.distinct else []
+            wishes = _covered_levels(levels, claim, number) if constraint.distinct else []
             values: set[object] = set()
-            for source in [s for sources in levels for s in sources]:
-                for position, value in guard.values[source.place][number].items():
-                    if fit[source.place] >> position & 1:
-                        values.update(value or ())
-            wanted = sum(min(s.need for s in sources) for sources in levels)
+            wanted = 0
+            for alternatives in wishes:
+                least = []
+                for source in alternatives:
+                    had = guard.values[source.place][number].items()
+                    usable = [value for position, value in had if value and fit[source.place] >> position & 1]
+                    values.update(*usable)
+                    least.append(source.need * min(map(len, usable), default=1))
+                wanted += min(least)
             if len(values) < wanted:
-                who = tuple(_name(guard, sources[0]) for sources in levels)
+                who = tuple(_name(guard, sources[0]) for sources in wishes)
                 return Shortage("values", who, wanted, len(values), constraint.attribute)
     return None
 
 
-def _together(guard: Guard, fit: list[int]) -> Shortage | None:
+def _together(guard: Guard, levels: list[Level], fit: list[int]) -> Shortage | None:
     """Requests without admin access need different devices: match them one by one (Kuhn's algorithm on masks)."""
     multi = guard.search.multi
     wants: list[tuple[int, int, int]] = []
-    for number, level in enumerate(guard.levels):
+    for number, level in enumerate(levels):
         if not any(s.step.admin for s in level.sources):
             union = 0
             for source in level.sources:
@@ -175,7 +174,7 @@ def _together(guard: Guard, fit: list[int]) -> Shortage | None:
             if not _augment(len(slots) - 1, slots, masks, holder, seen):
                 involved = sorted({number, *(slots[holder[p]] for p in _bits(seen[0]))})
                 wanted = sum(need for n, _, need in wants if n in involved)
-                who = tuple(_name(guard, guard.levels[n].sources[0]) for n in involved)
+                who = tuple(_name(guard, levels[n].sources[0]) for n in involved)
                 return Shortage("different devices", who, wanted, seen[0].bit_count())
     return None
 
@@ -206,7 +205,7 @@ def _augment(slot: int, slots: list[int], masks: dict[int, int], holder: dict[in
     return False
 
 
-def _counters(guard: Guard, fit: list[int]) -> Shortage | None:
+def _counters(guard: Guard, levels: list[Level], fit: list[int]) -> Shortage | None:
     """What the requests consume at least, of each counter and of all counters of one name in a pool, must be there."""
     search = guard.search
     for place, book in enumerate(search.books):
@@ -215,12 +214,11 @@ def _counters(guard: Guard, fit: list[int]) -> Shortage | None:
         offset = search.view.offsets[place]
         least: dict[object, int] = {}
         who: dict[object, list[Source]] = {}
-        for source in _sure(guard):
+        for source in (level.sources[0] for level in levels if len(level.sources) == 1):
             if source.listed is not None:
                 amounts = _all(book.use, book.keys, source.listed, offset, search.multi)
             else:
-                each = least_use(book.use, book.keys, fit[source.place], offset, search.multi)
-                amounts = {key: amount * source.need for key, amount in each.items()}
+                amounts = least_use(book.use, book.keys, fit[source.place], offset, search.multi, source.need)
             for key, amount in amounts.items():
                 least[key] = least.get(key, 0) + amount
                 who.setdefault(key, []).append(source)
@@ -247,21 +245,26 @@ def _all(
 
 
 def least_use(
-    use: dict[int, tuple[tuple[int, int], ...]], keys: list[tuple[str, str]], mask: int, offset: int, multi: int
+    use: dict[int, tuple[tuple[int, int], ...]],
+    keys: list[tuple[str, str]],
+    mask: int,
+    offset: int,
+    multi: int,
+    need: int = 1,
 ) -> dict[object, int]:
-    """Counter (or counter name) -> the least that any device in the mask consumes of it; nothing if one uses none."""
-    least: dict[object, int] | None = None
-    for position in _bits(mask):
+    """Counter (or counter name) -> the least that so many devices of the mask consume of it; without those that are free."""
+    found: dict[object, list[int]] = {}
+    for position in _bits(mask & ~multi):
         amounts: dict[object, int] = {}
-        if not multi >> position & 1:
-            for counter, amount in use.get(position - offset, ()):
-                key = keys[counter]
-                amounts[key] = amounts.get(key, 0) + amount
-                amounts[key[1]] = amounts.get(key[1], 0) + amount
-        least = amounts if least is None else {k: min(v, amounts[k]) for k, v in least.items() if k in amounts}
-        if not least:
-            return {}
-    return least or {}
+        for counter, amount in use.get(position - offset, ()):
+            key = keys[counter]
+            amounts[key] = amounts.get(key, 0) + amount
+            amounts[key[1]] = amounts.get(key[1], 0) + amount
+        for name, amount in amounts.items():
+            found.setdefault(name, []).append(amount)
+    # Devices that do not consume from a counter come first.
+    take = {name: need - (mask.bit_count() - len(amounts)) for name, amounts in found.items()}
+    return {name: sum(sorted(found[name])[:n]) for name, n in take.items() if n > 0}
 
 
 def _bits(mask: int) -> list[int]:

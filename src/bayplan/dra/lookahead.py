@@ -1,4 +1,4 @@
-"""Whether, after a pick, every later request still has enough devices, each for itself.
+"""Whether, after a pick, every later request up to the next possible error still has enough devices, each for itself.
 
 What counters and constraints leave over depends on little - what was taken from a counter set, a constraint's state - so the
 masks are remembered by just that.
@@ -25,7 +25,7 @@ Want = tuple[int, tuple[int, ...], int, int, int]
 
 
 class LookAhead:
-    """Looks ahead for one guard; valid only where no error can be met on the way."""
+    """Looks ahead for one guard, as far as no error can be met."""
 
     def __init__(self, guard: Guard) -> None:
         self.guard = guard
@@ -45,11 +45,11 @@ class LookAhead:
         self._going: dict[object, int] = {}
 
     def _wanted_later(self) -> list[list[Want]]:
-        """Per level: what it and everything after it takes at least, per pool and counter name over all sets."""
+        """Per level: what it and the calm stretch after it take at least, per pool and counter name over all sets."""
         search = self.search
         wants: list[list[Want]] = []
         later: dict[tuple[int, str], int] = {}
-        for level in reversed(self.guard.levels):
+        for number, level in reversed(list(enumerate(self.guard.levels))):
             source = level.sources[0]
             own: dict[tuple[int, str], int] = {}
             if len(level.sources) == 1 and source.listed is None:
@@ -65,6 +65,9 @@ class LookAhead:
                 counters = tuple(i for i, key in enumerate(book.keys) if key[1] == name)
                 left = sum(book.left[i] for i in counters)
                 each.append((place, counters, left, own.get((place, name), 0), later.get((place, name), 0)))
+            if self.guard.calm[number] == number:
+                later = {}
+                own = {}
             for key, amount in own.items():
                 later[key] = later.get(key, 0) + amount * source.need
             wants.append(each)
@@ -79,7 +82,7 @@ class LookAhead:
         return True
 
     def viable(self, level: int, source: Source, number: int, last: int) -> bool:
-        """Whether this request (``number`` devices picked, the last at ``last``) and all later ones can still be served."""
+        """Whether this request (``number`` devices picked, the last at ``last``) and those after it can still be served."""
         if not self._counters_suffice(level, source.need - number):
             return False
         lost = self._lost_to_counters()
@@ -90,7 +93,7 @@ class LookAhead:
         every, multi = self.search.every, self.search.multi
         wanted = available = 0
         alike: dict[int, int] = {}
-        for later in self.guard.levels[level + 1 :]:
+        for later in self.guard.levels[level + 1 : self.guard.calm[level + 1]]:
             least, union = -1, 0
             for candidate in later.sources:
                 left = self._left_for(candidate, lost)

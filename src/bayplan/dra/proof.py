@@ -12,7 +12,12 @@
 * **Equal nodes.** All that mattered is one key; nodes with equal keys share the verdict.
 
 An error counts as reached exactly when depth-first search reaches it. Interchangeable devices meet the same errors, so
-classes and dead ends never hide one; proofs and look-ahead are used only where no error lies on the way.
+classes and dead ends never hide one. Bounds and look-ahead speak of *calm stretches* only: requests one after the other none
+of which can meet an error. A stretch that cannot be served is left before any error behind it is met. (And a request that
+can meet an error at all meets it as soon as it is searched in vain, so that nothing hopeless behind it lasts long.)
+
+Without bounds remain: a request for all devices that its constraints can refuse, and what comes after an error in a claim
+whose alternatives can exceed the limit of devices.
 
 Cost: once per search, devices times requests; per pick, requests times a few mask operations.
 """
@@ -24,7 +29,7 @@ from typing import TYPE_CHECKING
 from bayplan.dra import capacity
 from bayplan.dra.attributes import DerivedError, Value, attribute_value, derived_value
 from bayplan.dra.bounds import Shortage, shortage
-from bayplan.dra.constraints import Constraint
+from bayplan.dra.constraints import REFUSED, Constraint
 from bayplan.dra.counters import join
 from bayplan.dra.lookahead import LookAhead
 from bayplan.dra.node_selection import NodeSelectorError
@@ -49,19 +54,21 @@ class Guard:
         self.sources = [source for level in search.levels for source in level.sources]
         for place, source in enumerate(self.sources):
             source.place = place
-        self.errors = False
         self.fit = [0] * len(self.sources)
         """Per source: the devices that it could have if it were alone."""
         self.values: list[dict[int, dict[int, Value | None]]] = [{} for _ in self.sources]
         """Per source: constraint -> position -> value."""
         self.raises = [0] * len(self.sources)
-        """Per source: devices that pass the selectors and end the search with an error later on."""
+        """Per source: devices that may end the search with an error."""
         self.in_fatal_list = 0
+        """Devices of lists that constraints can refuse."""
         self.has_admin = any(source.step.admin for source in self.sources)
         self.dead: set[object] = set()
-        self.keeps_dead_ends = not self._may_overflow()
+        self.may_overflow = self._may_overflow()
         self.classes: dict[int, int] = {}
         self.class_masks: list[int] = []
+        self.hopeless: set[int] = set()
+        """Levels in calm stretches that cannot be served."""
         self.settled = False
         self._verdict: Verdict = None
         reach = [self._reach(source) for source in self.sources]
@@ -71,22 +78,38 @@ class Guard:
             return
         for source in self.sources:
             self._survey(source, reach[source.place])
+        self.calm = self._calm_stretches()
+        """Per level: the first one from there on at which an error may be met."""
         holders = self._holders_of_values()
         self.key = self._classify(holders)
         self.symmetry = Symmetry(self, holders)
         self.ahead = LookAhead(self)
-        if not self.errors:
-            if self.key in search.verdicts:
-                self.settled, self._verdict = True, search.verdicts[self.key]
-            else:
-                if self.find_shortage() is not None:
-                    self.settle(None)
+        if self.key in search.verdicts and not self.in_fatal_list:
+            self.settled, self._verdict = True, search.verdicts[self.key]
+        elif self.find_shortage() is not None and 0 in self.hopeless:
+            self.settle(None)
 
     def find_shortage(self) -> Shortage | None:
-        """What the requests are short of at the outset, if a bound shows it; not where an error lies on the way."""
-        if self.shortage is None and not self.errors:
-            self.shortage = shortage(self)
+        """What the requests of a calm stretch are short of at the outset, if a bound shows it."""
+        start = 0
+        while start < len(self.levels) and self.shortage is None:
+            end = self.calm[start]
+            self.shortage = shortage(self, self.levels[start:end])
+            if self.shortage is not None:
+                self.hopeless.update(range(start, end))
+            start = end + 1
         return self.shortage
+
+    def _calm_stretches(self) -> list[int]:
+        calm = [len(self.levels)]
+        for number in range(len(self.levels) - 1, -1, -1):
+            calm.append(number if any(self.raises[s.place] for s in self.levels[number].sources) else calm[-1])
+        calm.reverse()
+        if self.may_overflow:
+            # Which requests are searched again after an overflow cannot be foreseen, and so whether they meet an error.
+            first = calm[0]
+            calm = [first] * first + list(range(first, len(calm)))
+        return calm
 
     # -- what each request could have -------------------------------------------------------------------------------
 
@@ -101,9 +124,6 @@ class Guard:
         search, step = self.search, source.step
         if source.listed is not None:
             listed = sum(1 << p for p in source.listed)
-            if step.constraints or step.derived:
-                self.errors = True
-                self.in_fatal_list |= listed
             return listed & (search.every if step.admin else search.free)
         reach = (search.every if step.admin else search.free) & source.allowed
         unknown = reach & ~source.known
@@ -111,19 +131,18 @@ class Guard:
             low = unknown & -unknown
             source.ask(low.bit_length() - 1, search.view)
             unknown ^= low
-        if source.error & reach:
-            self.errors = True
+        self.raises[source.place] = source.error & reach
         return reach & source.true & source.suitable
 
     def _too_few(self, reach: list[int]) -> Shortage | None:
         """A request with too few devices at first sight: no need to look at each of them, if none can be an error."""
         pools = self.search.view.pools
         skips = not self.search.features.optional_node_operations
-        if self.errors or any(source.step.derived for source in self.sources):
-            return None
         if any(pool.per_device or (skips and pool.skips_operations) for pool in pools):
             return None
         for level in self.levels:
+            if any(self.raises[s.place] or s.step.derived or (s.listed and s.step.constraints) for s in level.sources):
+                return None
             counts = [reach[source.place].bit_count() for source in level.sources]
             if all(have < source.need for source, have in zip(level.sources, counts, strict=True)):
                 source = level.sources[0]
@@ -143,6 +162,30 @@ class Guard:
             position = low.bit_length() - 1
             if self._could_have(source, position, low, constraints):
                 self.fit[source.place] |= low
+        if source.listed is not None:
+            listed = sum(1 << p for p in source.listed) if self._list_may_fail(source, constraints) else 0
+            self.raises[source.place] = listed
+            self.in_fatal_list |= listed
+
+    def _list_may_fail(self, source: Source, constraints: tuple[Constraint, ...]) -> bool:
+        """Whether the listed devices, taken in order, may meet an error before one that cannot be had at all."""
+        numbers, values = source.step.constraints, self.values[source.place]
+        before = [s for s in self.sources[: source.place] if s.claim == source.claim]
+        # What earlier requests leave of the constraints is not known.
+        unknown = any(number in s.step.constraints for s in before for number in numbers)
+        states: dict[int, Value | None] = dict.fromkeys(numbers)
+        for position in source.listed or ():
+            bit = 1 << position
+            if self.raises[source.place] & bit:
+                return True
+            if not self.fit[source.place] & bit:
+                return False
+            for number in numbers:
+                state = constraints[number].add(states[number], values[number][position])
+                if unknown or state is REFUSED:
+                    return True
+                states[number] = state  # type: ignore[assignment]
+        return False
 
     def _could_have(self, source: Source, position: int, bit: int, constraints: tuple[Constraint, ...]) -> bool:
         search, step, features = self.search, source.step, self.search.features
@@ -155,21 +198,10 @@ class Guard:
             for name, selector in step.derived.items():
                 derived[name] = derived_value(info, selector, features.list_type_attributes)
         except (NodeSelectorError, DerivedError):
-            self.errors = True
             self.raises[source.place] |= bit
             return False
-        if info.slice.spec.skip_node_operations and not features.optional_node_operations:
-            self.errors = True
-            self.raises[source.place] |= bit
         if features.device_taints and info.taints and blocking_taint(info, step.tolerations or ()) is not None:
             return False
-        lists = features.list_type_attributes
-        for number in step.constraints:
-            attribute = constraints[number].attribute
-            value = derived[attribute] if attribute in derived else attribute_value(info, attribute, lists)
-            if value is None:
-                return False
-            self.values[source.place][number][position] = value
         if features.consumable_capacity and (info.device.capacity or step.capacity):
             wanted = capacity.amounts(info, step.capacity, step.capacity_key, features.fractional_capacity_range)
             if wanted is None:
@@ -177,16 +209,30 @@ class Guard:
             used = search.ledger.pool(pool.driver, pool.name).consumed.get(info.name, {})
             if search.multi & bit and not capacity.fits(info, wanted, used, {}):
                 return False
-        if info.groups:
-            book = search.books[place]
-            if book is None:
+        if info.groups and not self._counters_suffice(place, index, bit):
+            return False
+        lists = features.list_type_attributes
+        for number in step.constraints:
+            attribute = constraints[number].attribute
+            value = derived[attribute] if attribute in derived else attribute_value(info, attribute, lists)
+            if value is None:
+                if source.listed is not None:
+                    self.raises[source.place] |= bit
                 return False
-            if search.multi & bit and search.ledger.pool(pool.driver, pool.name).shares.get(info.name):
-                return True
-            if book.blocked or any(amount > book.left[counter] for counter, amount in book.use[index]):
-                return False
-            return all(join(book.held.get(name), groups) is not None for name, groups in book.groups[index])
+            self.values[source.place][number][position] = value
+        if info.slice.spec.skip_node_operations and not features.optional_node_operations:
+            self.raises[source.place] |= bit
         return True
+
+    def _counters_suffice(self, place: int, index: int, bit: int) -> bool:
+        search, book, info = self.search, self.search.books[place], self.search.view.pools[place].devices[index]
+        if book is None:
+            return False
+        if search.multi & bit and info.name in search.shares_of(search.view.pools[place]):
+            return True
+        if book.blocked or any(amount > book.left[counter] for counter, amount in book.use[index]):
+            return False
+        return all(join(book.held.get(name), groups) is not None for name, groups in book.groups[index])
 
     # -- classes of equal devices -----------------------------------------------------------------------------------
 
@@ -194,7 +240,7 @@ class Guard:
         """Give every device in reach its class, and the whole situation its key."""
         reach = 0
         for source in self.sources:
-            reach |= self.fit[source.place] | source.true | source.error
+            reach |= self.fit[source.place] | self.raises[source.place] | source.true
             for position in source.listed or ():
                 reach |= 1 << position
         names: dict[object, int] = {}
@@ -243,7 +289,7 @@ class Guard:
         values: list[object] = []
         for source in sources:
             place_ = source.place
-            reaches = self.fit[place_] | self.raises[place_] | source.error
+            reaches = self.fit[place_] | self.raises[place_]
             matters = matters or bool(reaches & bit) or (source.listed is not None and position in source.listed)
             for number in source.step.constraints:
                 value = self.values[place_].get(number, {}).get(position)
@@ -262,7 +308,7 @@ class Guard:
         seen: list[object] = []
         for source in sources:
             place = source.place
-            seen.append(tuple(bool(m & bit) for m in (source.true, source.error, self.fit[place], self.raises[place])))
+            seen.append(tuple(bool(m & bit) for m in (source.true, self.fit[place], self.raises[place])))
             if multi:
                 step, fractional = source.step, search.features.fractional_capacity_range
                 amounts = capacity.amounts(info, step.capacity, step.capacity_key, fractional)
@@ -310,22 +356,30 @@ class Guard:
         return self.refused(pick.level, pick.number, pick.position, pick.tried)
 
     def viable(self, level: int, source: Source, number: int, last: int) -> bool:
-        """Whether, after a pick, this and every later request still have enough devices, each for itself."""
-        return self.errors or self.ahead.viable(level, source, number, last)
+        """Whether, after a pick, this and the later requests still have enough devices, as far as no error can be met."""
+        if number < source.need and self.raises[source.place] & (-2 << last):
+            return True
+        return self.ahead.viable(level, source, number, last)
+
+    def gives_up(self, level: int) -> bool:
+        """Whether nothing can come of the request any more, whatever is picked for it."""
+        return self.settled or level in self.hopeless
 
     def knows_dead_end(self, level: int) -> bool:
         """Whether the request was searched in vain from a state equal to this one."""
+        if level in self.hopeless:
+            return True
         return bool(self.dead) and level < len(self.levels) and self.symmetry.state(level) in self.dead
 
     def remember_dead_end(self, level: int) -> None:
         """The request, begun in this state, was searched in vain."""
-        if self.keeps_dead_ends:
+        if not self.may_overflow:
             self.dead.add(self.symmetry.state(level))
 
     def settle(self, verdict: Verdict) -> None:
         """Remember the outcome for equal nodes."""
         self.settled, self._verdict = True, verdict
-        if not self.errors:
+        if not self.in_fatal_list:
             self.search.verdicts[self.key] = verdict
 
     def outcome(self) -> list[tuple[Source, int]] | None:

@@ -166,15 +166,14 @@ class Search(State):
                     from bayplan.dra.proof import Guard
 
                     self.guard = Guard(self)
-                    if self.guard.settled:
-                        for left in reversed(frames):
-                            if isinstance(left, Pick):
-                                self.put_back(left)
-                        return None
                 tried = frame.tried
                 if self.guard is not None:
+                    if self.guard.gives_up(frame.level):
+                        continue
                     tried = self.guard.failed(frame)
                 return frame.level, frame.source, frame.number, frame.position, tried
+            if self.guard is not None and self.guard.gives_up(frame.level):
+                continue
             frame.only_overflow = frame.only_overflow and overflow
             frame.place += 1
             if frame.place < len(at.sources):

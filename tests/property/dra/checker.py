@@ -59,6 +59,7 @@ def claim_violations(world: Json, claim: Json, allocation: Json) -> list[str]:
         by_request.setdefault(r["request"], []).append(r)
     wrong: list[str] = []
     chosen: dict[str, str] = {}
+    steps: dict[str, Step] = {}
     for request in spec["requests"]:
         names = (
             [request["name"]]
@@ -72,7 +73,7 @@ def claim_violations(world: Json, claim: Json, allocation: Json) -> list[str]:
         name = present[0]
         chosen[name] = request["name"]
         json = request["exactly"] if "exactly" in request else request["firstAvailable"][names.index(name)]
-        step = Step(0, request["name"], name, json)
+        step = steps[name] = Step(0, request["name"], name, json)
         got = by_request[name]
         if json["allocationMode"] == "ExactCount" and len(got) != json["count"]:
             wrong.append(f"{name}: {len(got)} devices, wanted {json['count']}")
@@ -84,13 +85,14 @@ def claim_violations(world: Json, claim: Json, allocation: Json) -> list[str]:
         wrong.append(f"results for unknown requests {set(by_request) - set(chosen)}")
     for c in spec.get("constraints", []):
         names_ = c.get("requests") or []
-        covered = [
-            known[(r["driver"], r["pool"], r["device"])]
+        attribute = c.get("matchAttribute") or c["distinctAttribute"]
+        values = [
+            ref.value(steps[name], known[(r["driver"], r["pool"], r["device"])], attribute)
             for name, results in by_request.items()
             for r in results
             if not names_ or name in names_ or chosen.get(name) in names_
         ]
-        wrong += _constraint_violations(ref, c, covered)
+        wrong += _constraint_violations(attribute, "matchAttribute" in c, values)
     return wrong
 
 
@@ -112,14 +114,12 @@ def _device_violations(ref: Reference, step: Step, d: Dev, result: Json) -> list
     return wrong
 
 
-def _constraint_violations(ref: Reference, constraint: Json, devices: list[Dev]) -> list[str]:
-    attribute = constraint.get("matchAttribute") or constraint["distinctAttribute"]
-    values = [ref.value(d, attribute) for d in devices]
+def _constraint_violations(attribute: str, match: bool, values: list[Any]) -> list[str]:
     if any(not v for v in values):
         return [f"{attribute} is missing"]
     sets = [v for v in values if v]
     if not sets:
         return []
-    if "matchAttribute" in constraint:
+    if match:
         return [] if set.intersection(*sets) else [f"no common {attribute}"]
     return [] if sum(map(len, sets)) == len(set.union(*sets)) else [f"{attribute} is not distinct"]

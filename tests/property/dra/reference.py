@@ -3,7 +3,7 @@
 Works on decoded JSON and shares nothing with the product. Every check looks at the list of picks from scratch, so there is no
 state to undo. Quantities are whole numbers; selectors are of the few forms that `worlds` writes.
 
-Written from KEP-4381, 4815, 4816, 5018, 5055, 5075, 5491, 5963 and the document's sections 2.1, 2.2, 2.4, 2.5.
+Written from KEP-4381, 4815, 4816, 5018, 5055, 5075, 5491, 5945, 5963, 6080 and the document's sections 2.1, 2.2, 2.4, 2.5.
 """
 
 from __future__ import annotations
@@ -17,7 +17,14 @@ Json = dict[str, Any]
 
 
 class Refused(Exception):
-    """The attempt ends in an error of this class."""
+    """The attempt ends in an error of this class, met on this device."""
+
+    def __init__(self, error_class: str, device: Dev | None = None) -> None:
+        self.answer = ("error", error_class, device and "/".join(device.id))
+
+
+class Overflow(Exception):
+    """The claim would have more than 32 devices: other devices for its earlier requests need not be tried."""
 
 
 @dataclass(eq=False)
@@ -107,14 +114,14 @@ class Reference:
                     self.whole.add(key)
 
     def decide(self) -> Any:
-        """("ok", per claim a list of (request, pool, device, admin, consumed)), "none", or ("error", class)."""
+        """("ok", per claim a list of (request, pool, device, admin, consumed)), "none", or ("error", class, device)."""
         try:
             levels = self.levels()
             picks = self.level(levels, 0, [])
         except Refused as e:
-            return ("error", str(e))
+            return e.answer
         if picks is None:
-            return ("error", "invalid-pools-node") if any(p.state == "invalid" for p in self.pools) else "none"
+            return ("error", "invalid-pools-node", None) if any(p.state == "invalid" for p in self.pools) else "none"
         result: list[list[tuple[Any, ...]]] = [[] for _ in self.world["claims"]]
         for p in picks:
             used = p.amounts if self.shared(p.device) else {}
@@ -201,12 +208,22 @@ class Reference:
     def level(self, levels: list[tuple[int, list[Step]]], at: int, picks: list[Pick]) -> list[Pick] | None:
         if at == len(levels):
             return picks
-        for step in levels[at][1]:
+        claim, steps = levels[at]
+        overflows = 0
+        for step in steps:
             if step.listed is not None and not step.listed:
                 continue
-            found = self.pick(levels, at, step, 0, -1, picks)
+            try:
+                if sum(p.step.claim == claim for p in picks) + step.need > 32:
+                    raise Overflow
+                found = self.pick(levels, at, step, 0, -1, picks)
+            except Overflow:
+                overflows += 1
+                continue
             if found is not None:
                 return found
+        if overflows == len(steps) and at and levels[at - 1][0] == claim:
+            raise Overflow
         return None
 
     def pick(
@@ -220,6 +237,8 @@ class Reference:
                 continue
             if step.listed is None and not (self.selected(step, d) and self.for_node(d)):
                 continue
+            for name in self.derived(step):
+                self.value(step, d, name)
             amounts = self.amounts(step, d)
             if amounts is None or not self.room(d, amounts, picks) or not self.counters(d, picks):
                 continue
@@ -227,8 +246,10 @@ class Reference:
                 continue
             if not self.constraints(step, d, picks):
                 if step.listed is not None:
-                    raise Refused("all-constraint")
+                    raise Refused("all-constraint", d)
                 continue
+            if d.slice["spec"].get("skipNodeOperations") and not self.on.get("OptionalNodeOperations"):
+                raise Refused("feature-disabled", d)
             found = self.pick(levels, at, step, k + 1, self.devices.index(d), [*picks, Pick(step, d, amounts)])
             if found is not None:
                 return found
@@ -259,9 +280,12 @@ class Reference:
         if text == "device.allowMultipleAllocations":
             return d.multi
         mine = d.driver == DRIVER
+        if m := re.fullmatch(r"(12 / .*) != 0", text):
+            self.quotient(m[1], d, "cel-runtime")
+            return True
         if m := re.fullmatch(r'device\.attributes\["gpu\.example\.com"\]\.index (<|>=) (\d+)', text):
             if not mine or "index" not in attributes:
-                raise Refused("cel-runtime")
+                raise Refused("cel-runtime", d)
             value = attributes["index"]["int"]
             return bool(value < int(m[2]) if m[1] == "<" else value >= int(m[2]))
         m = re.fullmatch(r'("model" in .* && )?device\.attributes\["gpu\.example\.com"\]\.model == "(\w+)"', text)
@@ -269,8 +293,17 @@ class Reference:
         if not mine or "model" not in attributes:
             if m[1]:
                 return False
-            raise Refused("cel-runtime")
+            raise Refused("cel-runtime", d)
         return bool(attributes["model"]["string"] == m[2])
+
+    def quotient(self, text: str, d: Dev, error_class: str) -> int:
+        """``12 / (index - n)``, which fails on one device; never 0 on the others, as there are fewer than 12."""
+        m = re.fullmatch(r'12 / \(device\.attributes\["gpu\.example\.com"\]\.index - (\d+)\)', text)
+        assert m is not None, text
+        index = d.json.get("attributes", {}).get("index") if d.driver == DRIVER else None
+        if index is None or index["int"] == int(m[1]):
+            raise Refused(error_class, d)
+        return int(12 / (index["int"] - int(m[1])))
 
     def for_node(self, d: Dev) -> bool:
         if not d.slice["spec"].get("perDeviceNodeSelection"):
@@ -356,7 +389,7 @@ class Reference:
             names = c.get("requests") or []
             attribute = c.get("matchAttribute") or c["distinctAttribute"]
             covered = [
-                self.value(p.device, attribute)
+                self.value(p.step, p.device, attribute)
                 for p in [*picks, Pick(step, d, {})]
                 if p.step.claim == step.claim and (not names or p.step.request in names or p.step.name in names)
             ]
@@ -372,8 +405,20 @@ class Reference:
                 return False
         return True
 
-    def value(self, d: Dev, name: str) -> set[tuple[str, Any]] | None:
+    def derived(self, step: Step) -> dict[str, str]:
+        found = step.json.get("derivedAttributes", []) if self.on.get("DerivedAttributes") else []
+        return {a["name"]: a["expression"] for a in found}
+
+    def value(self, step: Step, d: Dev, name: str) -> set[tuple[str, Any]] | None:
         attributes = d.json.get("attributes", {})
+        if name in self.derived(step):
+            text = self.derived(step)[name]
+            if text.startswith("12 / "):
+                return {("int", self.quotient(text, d, "derived-runtime"))}
+            bare = text.removeprefix('device.attributes["gpu.example.com"].')
+            if d.driver != DRIVER or bare not in attributes:
+                raise Refused("derived-runtime", d)
+            return set(attributes[bare].items())
         domain, _, bare = name.partition("/")
         a = attributes.get(name) or (attributes.get(bare) if domain == d.driver else None)
         if not a:

@@ -15,7 +15,7 @@ from bayplan.api.core import Node
 from bayplan.api.resource import AllocationResult, ResourceClaim
 from bayplan.cli.replays.allocation import Scenario, decide
 from bayplan.dra import search
-from bayplan.dra.allocator import Allocator
+from bayplan.dra.allocator import Allocator, Plan
 from bayplan.dra.counters import CounterBook
 from bayplan.dra.errors import AllocationError
 from bayplan.dra.features import Features
@@ -23,7 +23,7 @@ from bayplan.dra.inventory import Inventory
 from bayplan.dra.ledger import Ledger
 from bayplan.dra.search import Search
 from tests.property.dra.checker import claim_violations, world_violations
-from tests.property.dra.worlds import crowded, partitioned, worlds
+from tests.property.dra.worlds import crowded, partitioned, perilous, worlds
 
 Json = dict[str, Any]
 
@@ -41,7 +41,7 @@ def plain(result: object) -> Any:
     return json.loads(msgspec.json.encode(result))
 
 
-@given(world=st.one_of(worlds(), crowded(), partitioned()))
+@given(world=st.one_of(worlds(), crowded(), partitioned(), perilous()))
 def test_every_result_satisfies_its_claim(world: Json) -> None:
     got = plain(decide(decoded(world)))
     for claim, result in zip(world["claims"], got["results"] or [], strict=False):
@@ -175,7 +175,7 @@ def twin_nodes(world: Json) -> Json:
 
 
 @given(
-    world=st.one_of(worlds(), worlds(failing=True), crowded(), partitioned()),
+    world=st.one_of(worlds(), worlds(failing=True), crowded(), partitioned(), perilous()),
     steps=st.lists(st.tuples(st.integers(0, 9), st.booleans()), min_size=6, max_size=20),
 )
 def test_what_is_remembered_between_pods_and_nodes_changes_nothing(world: Json, steps: list[tuple[int, bool]]) -> None:
@@ -198,8 +198,34 @@ def test_what_is_remembered_between_pods_and_nodes_changes_nothing(world: Json, 
                 kept.ledger.book(held[-1], held[-1], allocation)
 
 
-def _ask(allocator: Allocator, s: Scenario) -> bytes:
+@given(world=st.one_of(crowded(), partitioned(), perilous(), perilous()), seed=st.integers(0, 2**16))
+def test_nodes_that_share_verdicts_are_equal(world: Json, seed: int) -> None:
+    """A node that differs in little from another gets its own answer, also where that is an error."""
+    world, dice = twin_nodes(world), random.Random(seed)
+    for s in world["slices"]:
+        if s["spec"].get("nodeName") == "n2" and dice.random() < 0.5:
+            device = dice.choice(s["spec"].get("devices") or [{"attributes": {}}])
+            name = dice.choice([*device["attributes"], "taint"])
+            device["attributes"].pop(name, None)
+            if name == "taint":
+                device["taints"] = [{"key": "k", "effect": "NoSchedule"}]
+    decided = decoded(world)
+    features = Features.from_names(decided.features)
+    plan = Allocator(Inventory(decided.slices), Ledger(), decided.classes, features).prepare(decided.claims)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(search, "GUARD_AFTER", 1)
+        for name in ("n1", "n2"):
+            node = msgspec.convert({"metadata": {"name": name}}, Node)
+            fresh = Allocator(Inventory(decided.slices), Ledger(), decided.classes, features).prepare(decided.claims)
+            assert _outcome(plan, node) == _outcome(fresh, node)
+
+
+def _outcome(plan: Plan, node: Node) -> bytes:
     try:
-        return msgspec.json.encode(allocator.allocate(s.claims, s.node))
+        return msgspec.json.encode(plan.allocate(node))
     except AllocationError as error:
         return f"{error.error_class}: {error.message}".encode()
+
+
+def _ask(allocator: Allocator, s: Scenario) -> bytes:
+    return _outcome(allocator.prepare(s.claims), s.node)

@@ -12,6 +12,7 @@ ALL_FEATURES = {
     "ConsumableCapacity": True,
     "DeviceBindingAndStatus": True,
     "DeviceCompatibilityGroups": True,
+    "DerivedAttributes": True,
     "DeviceTaints": True,
     "ListTypeAttributes": True,
     "PartitionableDevices": True,
@@ -26,7 +27,10 @@ SELECTORS = [
     f'"model" in {_attribute} && {_attribute}.model == "A"',
     "device.allowMultipleAllocations",
 ]
-FAILING = [f'{_attribute}.model == "A"']
+FAILING = [f'{_attribute}.model == "A"', *(f"12 / ({_attribute}.index - {n}) != 0" for n in range(3))]
+"""They fail where there is no model, or on one device."""
+DERIVED = [f"{_attribute}.zone", f"{_attribute}.model", *(f"12 / ({_attribute}.index - {n})" for n in range(6))]
+HOPELESS = f"{_attribute}.index >= 99"
 
 
 def _maybe(draw: st.DrawFn, chance: int) -> bool:
@@ -372,3 +376,38 @@ def partitioned(draw: st.DrawFn) -> Json:
             for d in held
         ],
     }
+
+
+@st.composite
+def perilous(draw: st.DrawFn) -> Json:
+    """Selectors and derived attributes that fail on some devices, lists that constraints refuse, wishes without hope."""
+    world: Json = draw(st.one_of(worlds(failing=True), crowded(), crowded(), partitioned()))
+    for claim in world["claims"]:
+        spec = claim["spec"]["devices"]
+        constraints = spec.setdefault("constraints", [])
+        steps = [s for r in spec["requests"] for s in r.get("firstAvailable", [r.get("exactly")])]
+        for step in steps:
+            if _maybe(draw, 4):
+                name = draw(st.sampled_from(["derived", "derived", "zone", "link"]))
+                expression = draw(st.sampled_from(DERIVED))
+                step["derivedAttributes"] = [{"name": f"{DRIVER}/{name}", "expression": expression}]
+            if _maybe(draw, 2):
+                step.setdefault("selectors", []).append({"cel": {"expression": draw(st.sampled_from(FAILING))}})
+            if _maybe(draw, 1):
+                step["allocationMode"] = "All"
+                step.pop("count", None)
+            elif _maybe(draw, 1):
+                step["count"] = draw(st.sampled_from([4, 12, 20, 31]))
+        if _maybe(draw, 4):
+            constraint: Json = {draw(st.sampled_from(["matchAttribute", "distinctAttribute"])): f"{DRIVER}/derived"}
+            if _maybe(draw, 6):
+                constraint["requests"] = [draw(st.sampled_from(spec["requests"]))["name"]]
+            constraints.append(constraint)
+        if _maybe(draw, 4):
+            step = {"deviceClassName": "gpu", "allocationMode": "ExactCount", "count": 1}
+            step["selectors"] = [{"cel": {"expression": HOPELESS}}]
+            place = draw(st.integers(0, len(spec["requests"])))
+            spec["requests"].insert(place, {"name": "hopeless", "exactly": step})
+    if _maybe(draw, 1):
+        world["slices"][0]["spec"]["skipNodeOperations"] = ["NodePrepareResources"]
+    return world

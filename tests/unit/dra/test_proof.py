@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from bayplan.api.resource import ResourceClaim
+from bayplan.api.resource import ResourceClaim, ResourceSlice
 from bayplan.dra import allocator as allocator_module
 from bayplan.dra.allocator import Allocator
+from bayplan.dra.errors import DERIVED_RUNTIME, AllocationError
 from bayplan.dra.proof import Shortage
 from bayplan.dra.record import Record
 from bayplan.dra.search import Search
@@ -24,6 +25,9 @@ from tests.unit.dra.building import (
 
 NODE = node_of()
 INDEX = f"device.attributes['{DRIVER}'].index"
+DERIVED = {"name": f"{DRIVER}/d", "expression": f"1 / ({INDEX} - 50)"}
+FAILING = request("b", "any", 1, f"{INDEX} >= 5", derivedAttributes=[DERIVED])
+"""A request that ends the search with an error when it comes to device 50."""
 
 
 def gpus(count: int, **attributes: object) -> list[Json]:
@@ -83,6 +87,61 @@ def test_counters_that_cannot_suffice() -> None:
     assert (shortage.what, shortage.detail) == ("counter", f"{DRIVER}/p/gpu/memory")
     assert (shortage.wanted, shortage.available) == (12 * 2**30 * 10**9, 10 * 2**30 * 10**9)
     assert tries < 400
+
+
+def test_lists_use_up_several_values_each() -> None:
+    devices = [device(f"d{i:02}", attributes={"links": [i, (i + 1) % 24]}) for i in range(24)]
+    shortage, tries = proof(allocator_of(slice_of(devices)), claim_of(request(count=13), distinct=f"{DRIVER}/links"))
+    assert (shortage.what, shortage.wanted, shortage.available) == ("values", 26, 24)
+    assert tries < 400
+
+
+def test_the_cheapest_devices_together_are_too_much() -> None:
+    devices = [device(f"d{i:02}", {"gpu": {"memory": 10 + i}}) for i in range(24)]
+    allocator = allocator_of(slice_of(counters={"gpu": {"memory": 107}}, name="c", count=2), slice_of(devices, count=2))
+    shortage, tries = proof(allocator, claim_of(request(count=8)))
+    assert (shortage.wanted, shortage.available) == (sum(range(10, 18)) * 10**9, 107 * 10**9)
+    assert tries < 1000
+
+
+class TestErrorsOnTheWay:
+    """Requests before the first possible error are proven short; behind it the error is met soon."""
+
+    @staticmethod
+    def world(devices: list[Json], *more: ResourceSlice) -> Allocator:
+        far = slice_of([device("far", attributes={"index": 50})], name="z", pool="z")
+        allocator = allocator_of(slice_of(devices, count=1 + len(more)), *more, far)
+        allocator.budget = 2000
+        return allocator
+
+    def match(self, *requests: Json) -> ResourceClaim:
+        constraint = {"matchAttribute": f"{DRIVER}/numbers", "requests": ["a"]}
+        return claim_of(*requests, constraints=[constraint])
+
+    def test_requests_before_a_possible_error_are_proven_short(self) -> None:
+        # Every number is on at most seven of the devices: there are many ways to find seven, none to find eight.
+        devices = gpus(24)
+        for i, made in enumerate(devices):
+            made["attributes"]["numbers"] = {"ints": [n for n in range(120) if i in {n * k % 24 for k in range(1, 8)}]}
+            made["attributes"]["numbers"]["ints"] += [1000 + i]
+        shortage, _ = proof(self.world(devices), self.match(request("a", "any", 8, f"{INDEX} < 24"), FAILING))
+        assert (shortage.what, shortage.wanted, shortage.available) == ("devices that share a value", 8, 7)
+
+    def test_a_hopeless_request_behind_a_possible_error_leads_to_it(self) -> None:
+        devices = [device(f"d{i:02}", {"gpu": {"memory": 10 + i}}, attributes={"index": i}) for i in range(24)]
+        allocator = self.world(devices, slice_of(counters={"gpu": {"memory": 107}}, name="c", count=2))
+        with pytest.raises(AllocationError, match="/z/far: division by zero") as caught:
+            allocator.allocate([claim_of(FAILING, request("a", "any", 8, f"{INDEX} < 24"))], NODE)
+        assert caught.value.error_class == DERIVED_RUNTIME
+
+    def test_a_list_that_its_constraint_cannot_refuse_is_no_danger(self) -> None:
+        allocator = self.world(gpus(24, one=1))
+        every = request("all", "any", None, f"{INDEX} < 20")
+        match = {"matchAttribute": f"{DRIVER}/one", "requests": ["all"]}
+        distinct = {"distinctAttribute": f"{DRIVER}/index", "requests": ["a"]}
+        claim = claim_of(request("a", "any", 8, f"{INDEX} < 24"), every, constraints=[match, distinct])
+        shortage, _ = proof(allocator, claim)
+        assert (shortage.what, shortage.wanted, shortage.available) == ("different devices", 28, 24)
 
 
 def test_a_shareable_device_serves_many_requests() -> None:
