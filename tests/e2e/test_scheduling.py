@@ -10,7 +10,7 @@ import pytest
 
 from bayplan.api.core import Event, Node, Pod
 from bayplan.api.gates import FeatureGates
-from bayplan.api.resource import ResourceClaim
+from bayplan.api.resource import ResourceClaim, ResourceClaimTemplate
 from bayplan.api.scheduler_config import Profile, SchedulerConfig
 from bayplan.api.scheduling import PodGroup
 from bayplan.components.scheduler import Scheduler, running
@@ -179,6 +179,25 @@ async def test_a_missing_claim_is_named_and_awaited(stage: Stage) -> None:
     assert 'resourceclaim.resource.k8s.io "late" not found' in text
     await stage.claim("late")
     assert await stage.until_bound("p") == "n1"
+
+
+async def test_a_generated_claim_that_is_deleted_is_named_and_made_again(stage: Stage) -> None:
+    await stage.node("n1")
+    await stage.device_class()
+    await stage.template()
+    await stage.pod("p", template="t")
+    await stage.until_refused("p", "cannot allocate all claims")
+    (status,) = (await stage.get("p")).status.resource_claim_statuses
+    await stage.client.delete(ResourceClaimTemplate, "t", "default")
+    await stage.client.delete(ResourceClaim, status.resource_claim_name, "default")
+    await stage.until_refused("p", f'resourceclaim.resource.k8s.io "{status.resource_claim_name}" not found')
+    await stage.until("an event that names the template", lambda: stage.events("FailedResourceClaimCreation"))
+    await stage.template()
+    await stage.until_refused("p", "cannot allocate all claims")
+    await stage.slice("n1")
+    assert await stage.until_bound("p") == "n1"
+    (again,) = (await stage.get("p")).status.resource_claim_statuses
+    assert again.resource_claim_name != status.resource_claim_name
 
 
 async def test_what_is_missing_wakes_the_pod_when_it_appears(stage: Stage) -> None:

@@ -1,8 +1,8 @@
 """The ResourceClaim controller's loop: what `bayplan.controllers.resourceclaim` decides, written through the API.
 
-Reads come from informers. Two things a cache cannot know are asked of the server: a claim this process has just created
-(remembered until its informer shows it, so that none is made twice), and whether a consumer that the cache does not know
-is really gone (a reservation may be newer than the pod's entry in the cache).
+Reads come from informers. What a cache cannot know: a claim that this process has just created is remembered until its
+informer shows it, so that none is made twice; whether a consumer that the cache does not know is really gone (a reservation
+may be newer than the pod's entry in the cache), and a claim that its pod's status names, the server is asked.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class ClaimController:
         self.loop: ControlLoop[Key] = ControlLoop("resource_claim", self._sync, workers=10)
         add = self.loop.queue.add
         pods.add_handlers(self._pod_added, self._pod_changed, self._pod_gone)
-        claims.add_handlers(self._claim_added, lambda _old, new: self._claim_changed(new), None)
+        claims.add_handlers(self._claim_added, lambda _old, new: self._claim_changed(new), self._claim_gone)
         templates.add_handlers(self._template_added, None, None)
         groups.add_handlers(
             lambda g: add(_key("group", g)), lambda _o, g: self._group_changed(g), lambda g: self._group_gone(g)
@@ -99,6 +99,15 @@ class ClaimController:
             for pod in self._pods.by_index("claim", f"{_namespace(claim)}/{_name(claim)}"):
                 if _bound(pod):
                     self.loop.queue.add(_key("pod", pod))
+
+    def _claim_gone(self, claim: ResourceClaim) -> None:
+        """Who still needs a claim from a template gets a new one."""
+        for pod in self._pods.by_index("claim", f"{_namespace(claim)}/{_name(claim)}"):
+            if not _bound(pod):
+                self.loop.queue.add(_key("pod", pod))
+        for owner in (claim.metadata and claim.metadata.owner_references) or ():
+            if owner.controller and owner.kind == "PodGroup":
+                self.loop.queue.add(("group", _namespace(claim), owner.name))
 
     def _template_added(self, template: ResourceClaimTemplate) -> None:
         """Pods and groups that waited for the template need not wait for their back-off."""
@@ -172,6 +181,10 @@ class ClaimController:
         """Make the claims that are missing, record the names of those that exist; what else the decision says."""
         world = self._world(_namespace(consumer))
         plan = decide(consumer, world)
+        for name in plan.vanished:
+            # The cache of claims may lag behind that of their users.
+            if await self._ask(ResourceClaim, name, _namespace(consumer), "", None) is not None:
+                raise Later(f"claim {name} is not in the cache yet")
         await self._create(consumer, plan)
         if plan.create:
             plan = decide(consumer, world)

@@ -246,6 +246,8 @@ class Scheduler:
         now = self._clock()
         if event.resource == "ResourceClaim" and event.action == "Add":
             self._open_gates(event.new)
+        elif event.resource == "ResourceClaim" and event.action == "Delete":
+            self._claim_gone(event.old)
         elif event.resource == "PodGroup" and event.new is not None:
             self.gangs.group_changed(event.new)
         woken = self.queue.event(event, now)
@@ -281,6 +283,17 @@ class Scheduler:
             pod = self.world.pods.get(key[0], name)
             if pod is not None and pod.spec is not None and not pod.spec.node_name:
                 self.pending(None, pod)
+
+    def _claim_gone(self, claim: Any) -> None:
+        """A claim that was generated for a pod that still waits: until there is another one, the pod says what it lacks."""
+        for owner in claim.metadata.owner_references or ():
+            pod = self.world.pods.get(claim.metadata.namespace or "", owner.name) if owner.controller else None
+            if pod is None or pod.metadata is None or pod.metadata.uid != owner.uid:
+                continue
+            if pod.spec is not None and not pod.spec.node_name and owner.uid in self.queue.entries:
+                self.pending(pod, pod)
+                missing = f'resourceclaim.resource.k8s.io "{claim.metadata.name}" not found'
+                self.tell_gate(self.world.state.pod_info(pod), f"waiting for the generated ResourceClaim: {missing}")
 
     def _refused_by_plugin(self) -> dict[tuple[str, str], int]:
         counts: dict[tuple[str, str], int] = {}

@@ -59,6 +59,8 @@ class ConsumerSync:
     reserve: tuple[tuple[ResourceClaim, ResourceClaimStatus], ...] = ()
     """Claims, each with the status to write."""
     failures: tuple[Failure, ...] = ()
+    vanished: tuple[str, ...] = ()
+    """Claims that the consumer's status names and nobody knows: what replaces them is in `create`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,12 +103,14 @@ def sync_pod(pod: Pod, world: World) -> ConsumerSync:
     create: list[ResourceClaim] = []
     names: dict[str, str | None] = {}
     failures: list[Failure] = []
+    vanished: list[str] = []
     for entry in entries:
-        if not entry.pending:
+        gone = _vanished(pod, entry, world)
+        if not (entry.pending or gone):
             continue
         if entry.for_group:
             # Off, the gate creates nothing at all: a claim per pod would be the wrong one (document, 2.1).
-            if workload_claims and (found := _group_claim_name(group, entry.entry)):
+            if workload_claims and (found := _group_claim_name(group, entry.entry)) and found != entry.claim:
                 names[entry.entry] = found
             continue
         result = _generate(pod.metadata, entry, world, "v1", "Pod", "PodResourceClaim")
@@ -114,11 +118,14 @@ def sync_pod(pod: Pod, world: World) -> ConsumerSync:
             case Failure():
                 failures.append(result)
             case str():
-                names[entry.entry] = result
+                if result != entry.claim:
+                    names[entry.entry] = result
             case ResourceClaim():
                 create.append(result)
+                vanished += [entry.claim] if entry.claim else []
     statuses = _pod_statuses(pod, names) if names else None
-    return ConsumerSync(tuple(create), statuses, tuple(_reservations(pod, entries, group, world)), tuple(failures))
+    reserve = tuple(_reservations(pod, entries, group, world))
+    return ConsumerSync(tuple(create), statuses, reserve, tuple(failures), tuple(vanished))
 
 
 def sync_pod_group(group: PodGroup, world: World) -> ConsumerSync:
@@ -129,12 +136,16 @@ def sync_pod_group(group: PodGroup, world: World) -> ConsumerSync:
         or not world.gates.enabled("DRAWorkloadResourceClaims")
     ):
         return ConsumerSync()
-    known = {s.name for s in (group.status.resource_claim_statuses if group.status else None) or ()}
+    known = {
+        s.name: s.resource_claim_name for s in (group.status.resource_claim_statuses if group.status else None) or ()
+    }
     create: list[ResourceClaim] = []
     names: dict[str, str | None] = {}
     failures: list[Failure] = []
+    vanished: list[str] = []
     for e in (group.spec.resource_claims if group.spec else None) or ():
-        if e.resource_claim_template_name is None or e.name in known:
+        before = known.get(e.name)
+        if e.resource_claim_template_name is None or (before is not None and world.claim(before) is not None):
             continue
         entry = PodClaim(e.name, None, "template", True, True, e.resource_claim_template_name)
         result = _generate(
@@ -144,15 +155,17 @@ def sync_pod_group(group: PodGroup, world: World) -> ConsumerSync:
             case Failure():
                 failures.append(result)
             case str():
-                names[e.name] = result
+                if result != before:
+                    names[e.name] = result
             case ResourceClaim():
                 create.append(result)
+                vanished += [before] if before else []
     statuses = None
     if names:
         old = {s.name: s for s in (group.status.resource_claim_statuses if group.status else None) or ()}
         new = {n: PodGroupResourceClaimStatus(name=n, resource_claim_name=c) for n, c in names.items()}
         statuses = tuple((old | new).values())
-    return ConsumerSync(tuple(create), statuses, (), tuple(failures))
+    return ConsumerSync(tuple(create), statuses, (), tuple(failures), tuple(vanished))
 
 
 def sync_claim(claim: ResourceClaim, world: World) -> ClaimSync:
@@ -178,6 +191,13 @@ def sync_claim(claim: ResourceClaim, world: World) -> ClaimSync:
     # A finalizer on a claim that is not allocated stays: the scheduler sets it just before it allocates, and the two would
     # fight. Where a crash left it behind, it goes when the claim is deleted (above).
     return ClaimSync(delete=not reserved and not deleting and _owner_is_done(claim, world))
+
+
+def _vanished(pod: Pod, entry: PodClaim, world: World) -> bool:
+    """Whether the pod's generated claim was deleted. A bound pod gets no other one: nobody would allocate it."""
+    if entry.source != "template" or entry.claim is None or (pod.spec and pod.spec.node_name):
+        return False
+    return world.claim(entry.claim) is None
 
 
 def _awaits_reservation(claim: ResourceClaim, world: World) -> bool:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable
+
+import pytest
 
 from bayplan.api.core import Pod, PodResourceClaim, PodResourceClaimStatus, PodSchedulingGroup, PodSpec, PodStatus
 from bayplan.api.gates import FeatureGates
@@ -19,7 +22,13 @@ from bayplan.api.resource import (
     ResourceClaimTemplate,
     ResourceClaimTemplateSpec,
 )
-from bayplan.api.scheduling import PodGroup, PodGroupResourceClaim, PodGroupSpec
+from bayplan.api.scheduling import (
+    PodGroup,
+    PodGroupResourceClaim,
+    PodGroupResourceClaimStatus,
+    PodGroupSpec,
+    PodGroupStatus,
+)
 from bayplan.controllers import resourceclaim as rules
 from bayplan.dra.pod_claims import claim_names
 
@@ -114,6 +123,61 @@ def test_a_claim_that_exists_is_recorded_and_not_made_again() -> None:
     plan = rules.sync_pod(pod(resource_claims=from_template()), world(claims=[existing], templates=[template()]))
     assert plan.create == ()
     assert plan.statuses == (PodResourceClaimStatus(name="c", resource_claim_name="shared"),)
+
+
+def named(found: Pod, claim: str | None) -> Pod:
+    assert found.status is not None
+    found.status.resource_claim_statuses = [PodResourceClaimStatus(name="c", resource_claim_name=claim)]
+    return found
+
+
+def test_a_deleted_claim_of_a_waiting_pod_is_made_again() -> None:
+    waiting = named(pod(resource_claims=from_template()), "shared")
+    plan = rules.sync_pod(waiting, world(templates=[template()]))
+    assert len(plan.create) == 1
+    assert plan.vanished == ("shared",)
+    assert plan.statuses is None
+    made = claim(owner="p", allocated=False, annotations={rules.POD_CLAIM_NAME: "c"})
+    assert made.metadata is not None
+    made.metadata.name = "other"
+    plan = rules.sync_pod(waiting, world(claims=[made], templates=[template()]))
+    assert plan.create == ()
+    assert plan.statuses == (PodResourceClaimStatus(name="c", resource_claim_name="other"),)
+
+
+def test_what_the_cache_does_not_show_yet_is_not_recorded_twice() -> None:
+    waiting = named(pod(resource_claims=from_template()), "shared")
+    made = claim(owner="p", allocated=False, annotations={rules.POD_CLAIM_NAME: "c"})
+    known = world(templates=[template()])
+    plan = rules.sync_pod(waiting, dataclasses.replace(known, owned=lambda _uid: [made]))
+    assert plan == rules.ConsumerSync()
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        named(pod(resource_claims=from_template()), None),
+        named(pod(node="n1", resource_claims=from_template()), "shared"),
+        pod(resource_claims=[PodResourceClaim(name="c", resource_claim_name="shared")]),
+    ],
+    ids=["none needed", "bound", "by name"],
+)
+def test_no_other_missing_claim_is_made(found: Pod) -> None:
+    assert rules.sync_pod(found, world(templates=[template()])) == rules.ConsumerSync()
+
+
+def test_a_deleted_claim_of_a_group_is_made_again() -> None:
+    group = PodGroup(
+        metadata=ObjectMeta(name="g", namespace="ns", uid="uid-g"),
+        spec=PodGroupSpec(resource_claims=[PodGroupResourceClaim(name="c", resource_claim_template_name="t")]),
+        status=PodGroupStatus(
+            resource_claim_statuses=[PodGroupResourceClaimStatus(name="c", resource_claim_name="shared")]
+        ),
+    )
+    plan = rules.sync_pod_group(group, world(templates=[template()]))
+    assert len(plan.create) == 1
+    assert plan.vanished == ("shared",)
+    assert rules.sync_pod_group(group, world(claims=[claim()], templates=[template()])) == rules.ConsumerSync()
 
 
 def test_a_missing_template_is_said_in_the_words_of_kubernetes() -> None:
