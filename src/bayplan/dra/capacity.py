@@ -5,7 +5,8 @@ the request up (``validRange`` with ``min`` and ``step``, ``validValues``) or re
 policy's default is always accepted. A request for a capacity that the device does not have is refused.
 
 Shareable devices add up: used by allocated claims, plus taken in this search, plus this amount must not exceed the value.
-Other devices are taken as a whole; there the amount must only not exceed the value.
+Other devices are taken as a whole; there the amount must only not exceed the value. The API lets drivers publish amounts
+below zero; a share of such a device would give the others more than there is, and is refused.
 
 The minimum is compared exactly. Steps are counted in whole units, rounded up; with DRAFractionalCapacityRange in milli units
 as soon as min, max or step is fractional.
@@ -75,7 +76,7 @@ def _amounts(info: DeviceInfo, requests: Mapping[str, RawQuantity], fractional: 
                     amount, wanted = rounded, str(rounded)
         if policy is not None and not _valid(amount, wanted, policy, fractional):
             return None
-        if amount.nano > Quantity.parse(value).nano:
+        if amount.nano > Quantity.parse(value).nano or (amount.nano < 0 and info.multi):
             return None
         nano[name] = amount.nano
         text[name] = str(amount)

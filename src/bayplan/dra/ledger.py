@@ -133,7 +133,9 @@ class Ledger:
                     _discard(use.whole, result.device, holder)
                 continue
             amounts = result.consumed_capacity or {}
-            share = Share(holder, tuple((name, Quantity.parse(raw).nano) for name, raw in sorted(amounts.items())))
+            # The API lets amounts below zero through; they give nothing back.
+            consumed = tuple((name, max(Quantity.parse(raw).nano, 0)) for name, raw in sorted(amounts.items()))
+            share = Share(holder, consumed)
             if add:
                 use.shares.setdefault(result.device, []).append(share)
             else:

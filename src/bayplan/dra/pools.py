@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from bayplan.api.quantity import Quantity
 from bayplan.dra.devices import DeviceInfo, SliceInfo
 from bayplan.dra.features import Features
 from bayplan.dra.ledger import Ledger, PoolKey
@@ -219,7 +220,10 @@ def _defect(kept: Sequence[SliceInfo], everywhere: Sequence[SliceInfo], features
         for name in info.groups:
             if name not in counters:
                 return f"device {info.name} refers to the unknown counter set {name}"
-        for name, counter in info.consumption:
+        for (name, counter), nano in info.consumption.items():
             if counter not in counters[name]:
                 return f"device {info.name} refers to the unknown counter {counter} of counter set {name}"
+            if nano < 0:
+                field = f"consumesCounters[{name}].counters[{counter}]"
+                return f"device {info.name}: {field}.value: {Quantity(nano)}: must be greater than or equal to zero"
     return None

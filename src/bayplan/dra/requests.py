@@ -16,6 +16,7 @@ from typing import Final
 import msgspec
 
 from bayplan.api.base import RawQuantity
+from bayplan.api.quantity import Quantity, QuantityError
 from bayplan.api.resource import (
     DeviceClaim,
     DeviceClass,
@@ -28,6 +29,7 @@ from bayplan.api.resource import (
 )
 from bayplan.dra.constraints import Constraint
 from bayplan.dra.errors import (
+    BAD_AMOUNT,
     BAD_CONSTRAINT,
     BAD_MODE,
     BAD_SELECTOR,
@@ -185,6 +187,7 @@ def _step(
     device_class = _class(request.device_class_name, plan, classes, where)
     if request.allocation_mode not in (EXACT, ALL):
         raise _Stop(Failure(BAD_MODE, f"{where}: unsupported count mode {request.allocation_mode or ''}"))
+    _check_amounts(request, asked or {}, where)
     class_name = request.device_class_name
     of_class = device_class.spec.selectors if device_class.spec is not None else None
     chain = _chain(_selectors(of_class, f"{where}: class {class_name}"), f"class {class_name}: ") + _chain(
@@ -207,6 +210,21 @@ def _step(
         derived=_derived(request.derived_attributes) if features.derived_attributes else {},
         constraints=tuple(i for i, c in enumerate(plan.constraints) if c.covers(name, sub)),
     )
+
+
+def _check_amounts(
+    request: ExactDeviceRequest | DeviceSubRequest, asked: Mapping[str, RawQuantity], where: str
+) -> None:
+    """Booking less than nothing would give others more than there is."""
+    if request.allocation_mode == EXACT and (request.count or 0) <= 0:
+        raise _Stop(Failure(BAD_AMOUNT, f"{where}: count: {request.count or 0}: must be greater than zero"))
+    for name, raw in sorted(asked.items()):
+        try:
+            wrong = "must be greater than or equal to zero" if Quantity.parse(raw).nano < 0 else ""
+        except QuantityError as error:
+            wrong = str(error)
+        if wrong:
+            raise _Stop(Failure(BAD_AMOUNT, f"{where}: capacity.requests[{name}]: {raw!r}: {wrong}"))
 
 
 def _class(name: str, plan: ClaimPlan, classes: Mapping[str, DeviceClass], where: str) -> DeviceClass:

@@ -8,7 +8,7 @@ import pytest
 from bayplan.api.resource import Device
 from bayplan.dra.capacity import amounts, fits
 from bayplan.dra.devices import DeviceInfo, SliceInfo
-from tests.unit.dra.building import Json, slice_of
+from tests.unit.dra.building import Json, allocator_of, claim_of, device, devices_in, node_of, request, slice_of
 
 RANGE: Json = {"default": "2", "validRange": {"min": "1", "max": "8", "step": "3"}}
 
@@ -92,3 +92,11 @@ def test_what_fits_beside_others() -> None:
     assert fits(device, wanted, {"c": 1 * unit}, {"c": 1 * unit})
     assert not fits(device, wanted, {"c": 2 * unit}, {"c": 1 * unit})
     assert fits(device, wanted, {}, {})
+
+
+@pytest.mark.parametrize("capacity", [{"value": "-1"}, {"value": "9", "requestPolicy": {"default": "-1"}}])
+def test_a_share_never_takes_less_than_nothing(capacity: Json) -> None:
+    """The API lets such devices through; a share of one would give the others more than there is."""
+    shareable = device("s", allowMultipleAllocations=True, capacity={"c": capacity})
+    allocator = allocator_of(slice_of([shareable, device("whole", capacity={"c": capacity})]))
+    assert devices_in(allocator.allocate([claim_of(request())], node_of())) == [["whole"]]

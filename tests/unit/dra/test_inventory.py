@@ -85,6 +85,13 @@ def test_a_pool_that_spans_nodes_is_counted_in_the_whole_cluster() -> None:
             [slice_of(counters={"set": {"x": 1}}, name=n, count=2) for n in ("c1", "c2")],
             "counter set set is not unique",
         ),
+        (
+            [
+                slice_of(counters={"set": {"x": 1}}, name="c", count=2),
+                slice_of([device("d", {"set": {"x": "-1"}})], count=2),
+            ],
+            "device d: consumesCounters[set].counters[x].value: -1: must be greater than or equal to zero",
+        ),
     ],
 )
 def test_inconsistent_pools_are_invalid(slices: list[ResourceSlice], why: str) -> None:

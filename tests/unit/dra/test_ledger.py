@@ -48,6 +48,13 @@ def test_shares_add_up_and_go_away() -> None:
     assert (use.consumed, use.shares) == ({}, {})
 
 
+def test_a_share_below_zero_gives_nothing_back() -> None:
+    ledger = Ledger([claim("a", {"device": "d0", "shareID": "x", "consumedCapacity": {"mem": "-1Gi", "cores": "2"}})])
+    assert ledger.pool(DRIVER, "p").consumed == {"d0": {"cores": 2 * 10**9}}
+    ledger.release("uid-a")
+    assert ledger.pool(DRIVER, "p").consumed == {}
+
+
 def test_a_share_without_capacity_is_a_share() -> None:
     ledger = Ledger([claim("a", {"device": "d0", "shareID": "x"})])
     assert ledger.pool(DRIVER, "p").used() == {"d0"}

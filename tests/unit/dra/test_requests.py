@@ -71,6 +71,25 @@ OLD = Features(partitionable_devices=True, consumable_capacity=False, device_bin
             errors.BAD_MODE,
             "claim ns/c, request r: unsupported count mode Some",
         ),
+        (
+            request(count=-1),
+            ALL,
+            errors.BAD_AMOUNT,
+            "claim ns/c, request r: count: -1: must be greater than zero",
+        ),
+        (
+            first_available("r", request("s", count=0)),
+            ALL,
+            errors.BAD_AMOUNT,
+            "claim ns/c, subrequest s: count: 0: must be greater than zero",
+        ),
+        (
+            request(capacity={"requests": {"a": "1", "m": "-1"}}),
+            ALL,
+            errors.BAD_AMOUNT,
+            "claim ns/c, request r: capacity.requests[m]: '-1': must be greater than or equal to zero",
+        ),
+        (request(capacity={"requests": {"m": "xx"}}), ALL, errors.BAD_AMOUNT, None),
     ],
 )
 def test_fatal_checks(wish: Json, features: Features, error_class: str, message: str | None) -> None:

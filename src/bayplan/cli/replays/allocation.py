@@ -7,7 +7,9 @@ from typing import Any
 
 import msgspec
 
+from bayplan.admission.decoding import first_fault
 from bayplan.api.core import Node
+from bayplan.api.quantity import QuantityError
 from bayplan.api.resource import DeviceClass, ResourceClaim, ResourceSlice
 from bayplan.cli.replays.lines import answers, main
 from bayplan.dra.allocator import Allocator
@@ -33,6 +35,30 @@ def run(lines: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def decide(s: Scenario) -> dict[str, Any]:
+    """The result of one scenario. ValueError, naming the field, for a quantity that is none."""
+    try:
+        return _decide(s)
+    except QuantityError as error:
+        raise ValueError(f"{_faulty_field(s)}: {error}") from error
+
+
+def _faulty_field(s: Scenario) -> str:
+    """Where the first quantity stands that is none: ``slices[0].spec.devices[1].capacity.memory.value: 'xx'``."""
+    fields = {
+        "slices": "ResourceSlice",
+        "classes": "DeviceClass",
+        "claims": "ResourceClaim",
+        "allocated": "ResourceClaim",
+    }
+    for field, kind in fields.items():
+        for number, item in enumerate(getattr(s, field)):
+            fault = first_fault(f"io.k8s.api.resource.v1.{kind}", msgspec.to_builtins(item))
+            if fault is not None:
+                return f"{field}[{number}].{fault[0]}: {fault[2]!r}"
+    return "unknown field"
+
+
+def _decide(s: Scenario) -> dict[str, Any]:
     ledger = Ledger()
     for number, claim in enumerate(s.allocated):
         # Scenarios may repeat a claim; each entry counts.
