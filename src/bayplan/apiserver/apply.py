@@ -17,9 +17,11 @@ from typing import Any
 
 import msgspec
 
+from bayplan.admission.admit import rules
 from bayplan.api.conversion import convert
 from bayplan.api.schema import Field, schema
 from bayplan.apiserver import fieldsets
+from bayplan.apiserver.applied import check_applied
 from bayplan.apiserver.authorization import Attributes
 from bayplan.apiserver.bodies import YAML, parse, typed
 from bayplan.apiserver.call import Call
@@ -116,6 +118,7 @@ def _configuration(writer: Writer, call: Call) -> Object:
             f"the kind in the data ({version}, Kind={name}) does not match the expected kind "
             f"({kind.group_version}, Kind={kind.kind})"
         )
+    check_applied(kind, document, target.namespace, target.name)
     applied = document
     decoded = typed(kind, applied, call.validation)
     call.warnings.extend(decoded.warnings)
@@ -132,7 +135,8 @@ def _configuration(writer: Writer, call: Call) -> Object:
         raise bad_request("the namespace of the provided object does not match the namespace sent on the request")
     if target.subresource == "status":
         keep = {"apiVersion", "kind", "metadata", "status"}
-        metadata = {k: v for k, v in metadata.items() if k in ("name", "namespace", "uid", "resourceVersion")}
+        if not rules(kind).status_metadata:
+            metadata = {k: v for k, v in metadata.items() if k in ("name", "namespace", "uid", "resourceVersion")}
         return {**{k: v for k, v in applied.items() if k in keep}, "metadata": metadata}
     if "status" in kind.subresources:
         applied.pop("status", None)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from multidict import MultiMapping
+
 from bayplan.apiserver.authentication import UserInfo
 from bayplan.apiserver.errors import bad_request, invalid_options
 from bayplan.apiserver.routes import Target
@@ -66,6 +68,11 @@ class Call:
         return self.headers.get("Accept") or ""
 
     @property
+    def as_stored(self) -> bool:
+        """Whether the client makes no use of managedFields: bayplan's own programs do not, and spare the server the work."""
+        return self.headers.get("Bayplan-Managed-Fields") == "as-stored"
+
+    @property
     def by_kubectl(self) -> bool:
         """Whether a person's kubectl asks."""
         return (self.headers.get("User-Agent") or "").startswith("kubectl")
@@ -114,6 +121,13 @@ class Call:
         if manager:
             return manager
         return (self.headers.get("User-Agent") or "unknown").partition("/")[0][:MAX_MANAGER] or "unknown"
+
+    def values(self, name: str) -> list[str]:
+        """All values of a parameter that may be given more than once."""
+        if isinstance(self.query, MultiMapping):
+            found: list[str] = self.query.getall(name, [])
+            return found
+        return [self.query[name]] if name in self.query else []
 
     def flag(self, name: str) -> bool:
         """A boolean parameter."""

@@ -11,8 +11,9 @@ from typing import Any
 
 from bayplan.apiserver.bodies import parse
 from bayplan.apiserver.call import Call
-from bayplan.apiserver.encoding import decode_value, object_bytes, value_bytes
-from bayplan.apiserver.errors import StatusError, bad_request, conflict, not_found
+from bayplan.apiserver.encoding import decode_value, encode_value, object_bytes, value_bytes
+from bayplan.apiserver.errors import StatusError, bad_request, conflict, invalid_options, not_found
+from bayplan.apiserver.managed import shown
 from bayplan.apiserver.noderestriction import restrict_node
 from bayplan.apiserver.policy import Policy, rfc3339
 from bayplan.apiserver.reads import list_options
@@ -50,6 +51,8 @@ def delete_options(call: Call) -> DeleteOptions:
     if document is not None and not isinstance(document, dict):
         raise bad_request("the delete options must be an object")
     found = dict(document or {})
+    if found.get("kind", "DeleteOptions") != "DeleteOptions":
+        raise bad_request(f"the body of a DELETE is a DeleteOptions, not a {found['kind']}")
     for name in ("gracePeriodSeconds", "orphanDependents", "propagationPolicy"):
         if name in call.query and found.get(name) is None:
             value = call.query[name]
@@ -62,21 +65,26 @@ def delete_options(call: Call) -> DeleteOptions:
         raise bad_request("gracePeriodSeconds: must be a number of seconds")
     options.grace = max(grace, 0) if grace is not None else None
     propagation, orphan = found.get("propagationPolicy"), found.get("orphanDependents")
+    causes = []
     if propagation and orphan is not None:
-        raise bad_request("propagationPolicy and orphanDependents cannot be both set")
+        text = f'Invalid value: "{propagation}": orphanDependents and deletionPropagation cannot be both set'
+        causes.append(("propagationPolicy", "FieldValueInvalid", text))
     if propagation and propagation not in ("Orphan", "Background", "Foreground"):
-        raise bad_request(
-            f'propagationPolicy: Unsupported value: "{propagation}": supported values: '
-            '"Background", "Foreground", "Orphan", "nil"'
-        )
+        text = f'Unsupported value: "{propagation}": supported values: "Background", "Foreground", "Orphan", "nil"'
+        causes.append(("propagationPolicy", "FieldValueNotSupported", text))
+    dry = found.get("dryRun") or []
+    if dry not in ([], ["All"]):
+        text = f'Unsupported value: {encode_value(dry).decode()}: supported values: "All"'
+        causes.append(("dryRun", "FieldValueNotSupported", text))
+    if causes:
+        raise invalid_options("DeleteOptions", causes)
     options.propagation = propagation or ("Orphan" if orphan else "")
     preconditions = found.get("preconditions") or {}
     if not isinstance(preconditions, dict):
         raise bad_request("preconditions: must be an object with uid and resourceVersion")
     options.uid = str(preconditions.get("uid") or "")
     options.revision = str(preconditions.get("resourceVersion") or "")
-    dry = found.get("dryRun")
-    options.dry_run = call.dry_run or dry == ["All"]
+    options.dry_run = call.dry_run or bool(dry)
     return options
 
 
@@ -105,7 +113,7 @@ class Deleter:
         record, gone = await self.delete_key(call, call.key, call.target.name, options)
         resource, kind = call.resource, call.resource.kind
         if not gone or answers_with_deleted(kind):
-            body = object_bytes(resource, record.value, record.revision)
+            body = object_bytes(resource, shown(call, record), record.revision)
             return Response(200, body, JSON, warnings=call.warnings or None)
         details = {"name": call.target.name, "kind": kind.plural, "uid": decode_value(record.value)["metadata"]["uid"]}
         if kind.group:
@@ -129,7 +137,7 @@ class Deleter:
                 if error.code == 404:
                     continue
                 raise
-            items.append(object_bytes(call.resource, last.value, last.revision))
+            items.append(object_bytes(call.resource, shown(call, last), last.revision))
         kind = call.resource.kind
         head = b'{"kind":"%bList","apiVersion":"%b","metadata":{"resourceVersion":"%d"},"items":[' % (
             kind.kind.encode(),

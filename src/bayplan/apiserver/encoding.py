@@ -7,6 +7,7 @@ another head. Only the versions that differ in shape (v1beta1, events.k8s.io) ar
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -15,7 +16,16 @@ from bayplan.api.conversion import convert
 from bayplan.apiserver.served import Resource
 from bayplan.storage.contract import Event, Record
 
-__all__ = ["FrameCache", "decode_record", "decode_value", "encode_object", "list_body", "object_bytes", "value_bytes"]
+__all__ = [
+    "FrameCache",
+    "decode_record",
+    "decode_value",
+    "encode_object",
+    "encode_value",
+    "list_body",
+    "object_bytes",
+    "value_bytes",
+]
 
 Object = dict[str, Any]
 
@@ -53,6 +63,11 @@ def encode_object(resource: Resource, obj: Object, revision: int) -> bytes:
         if key not in ordered:
             ordered[key] = item
     return _encode(ordered)
+
+
+def encode_value(value: Any) -> bytes:
+    """A part of an object as it stands in stored bytes."""
+    return _encode(value)
 
 
 def decode_value(value: bytes) -> Object:
@@ -93,16 +108,24 @@ class FrameCache:
     """Watch frames that were made a moment ago: a hundred watchers of one resource share one encoding."""
 
     def __init__(self) -> None:
-        self._frames: dict[tuple[int, Resource, bytes], bytes] = {}
+        self._frames: dict[tuple[int, Resource, bytes, object], bytes] = {}
 
-    def frame(self, resource: Resource, event: Event, type_: bytes) -> bytes:
-        """One line of a watch. A DELETED object carries the revision of its removal."""
-        key = (event.revision, resource, type_)
+    def frame(
+        self, resource: Resource, event: Event, type_: bytes, shown: Callable[[Resource, Record], bytes] | None = None
+    ) -> bytes:
+        """One line of a watch. A DELETED object carries the revision of its removal.
+
+        `shown` gives a record's bytes as they are to be seen; without it they go out as they are stored.
+        """
+        key = (event.revision, resource, type_, shown)
         found = self._frames.get(key)
         if found is None:
             record = event.previous if type_ == b"DELETED" else event.record
             assert record is not None
-            found = b'{"type":"%b","object":%b}\n' % (type_, object_bytes(resource, record.value, event.revision))
+            value = record.value if shown is None else shown(resource, record)
+            found = b'{"type":"%b","object":%b}\n' % (type_, object_bytes(resource, value, event.revision))
+            if type_ == b"DELETED":
+                record.forget_derived()  # it is history
             if len(self._frames) >= MAX_FRAMES:
                 self._frames.clear()
             self._frames[key] = found

@@ -10,14 +10,26 @@ Which lists have keys, and which are sets, is what the schema says; all other li
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from bayplan.admission.encoding import encode
 from bayplan.api.schema import Field, schema
 
-__all__ = ["ATOMIC", "Set", "changes", "difference", "intersection", "is_member", "item_key", "of_object", "union"]
+__all__ = [
+    "ATOMIC",
+    "DEFAULT_KEYS",
+    "Set",
+    "changes",
+    "difference",
+    "intersection",
+    "is_member",
+    "item_key",
+    "of_field",
+    "of_object",
+    "union",
+]
 
 Object = dict[str, Any]
 Set = dict[str, Any]
@@ -129,43 +141,76 @@ def item_key(field: Field, item: Any) -> str | None:
     if field.list_type == "map" and field.list_map_keys:
         if not isinstance(item, dict):
             return None
-        keys = {key: item.get(key, _DEFAULT_KEYS.get(key)) for key in field.list_map_keys}
+        if len(field.list_map_keys) == 1:
+            (key,) = field.list_map_keys
+            value = item.get(key, DEFAULT_KEYS.get(key))
+            return f'k:{{"{key}":{_encode(value).decode()}}}' if value is not None else "k:{}"
+        keys = {key: item.get(key, DEFAULT_KEYS.get(key)) for key in field.list_map_keys}
         return "k:" + _encode({k: v for k, v in keys.items() if v is not None}).decode()
     if field.list_type == "set":
         return "v:" + _encode(item).decode()
     return None
 
 
-_DEFAULT_KEYS = {"protocol": "TCP"}
+DEFAULT_KEYS = {"protocol": "TCP"}
+"""Keys of list items that have a default, so that an item need not name them."""
 
 
 def of_object(type_name: str, obj: Object, containers: bool = True, without: str = "") -> Set:
     """All fields of an object. `containers`: maps, keyed lists and optional structs are members themselves."""
     fields: Set = {}
     for key, value in obj.items():
-        if key in ("kind", "apiVersion", without):
-            continue
-        field = schema(type_name).fields.get(key)
-        if field is None:
-            continue
-        if key == "metadata":
-            value = {k: v for k, v in value.items() if k not in SYSTEM_FIELDS}
-            node = _struct("io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta", value, containers)
-            if node:
-                fields["f:metadata"] = node
-        elif (below := _field(type_name, field, value, containers, top=True)) is not None:
-            fields["f:" + key] = below
+        if key != without and (node := of_field(type_name, key, value, containers)) is not None:
+            fields["f:" + key] = node
     return fields
 
 
-def _struct(type_name: str, value: Object, containers: bool) -> Set:
-    found: Set = {}
-    known = schema(type_name).fields
-    for key, item in value.items():
-        field = known.get(key)
-        if field is not None and (node := _field(type_name, field, item, containers)) is not None:
-            found["f:" + key] = node
+def of_field(type_name: str, key: str, value: Any, containers: bool = True) -> Set | None:
+    """The fields below one field of an object; None where nothing is to be owned."""
+    step = _steps(type_name).get(key)
+    if step is None or key in ("kind", "apiVersion"):
+        return None
+    if key == "metadata":
+        return _struct(step.inner, {k: v for k, v in value.items() if k not in SYSTEM_FIELDS}, containers) or None
+    return _node(step, value, containers, top=True)
+
+
+LEAF, STRUCT, MAP, KEYED = range(4)
+
+
+class _Step(NamedTuple):
+    """What is to be done with the values of one field of a type."""
+
+    name: str
+    """`f:<field>`."""
+    how: int
+    inner: str
+    """The type of the struct, or of the items; "" where those are not looked into."""
+    member: bool
+    """Whether a struct is a member beside its fields."""
+    field: Field
+
+
+@cache
+def _steps(type_name: str) -> dict[str, _Step]:
+    found = {}
+    for key, field in schema(type_name).fields.items():
+        type_ = field.type
+        how, inner = LEAF, ""
+        if type_.startswith("ref:"):
+            inner = _struct_type(type_)
+            how = STRUCT if inner else LEAF
+        elif type_.startswith("{}") and (type_name, field.name) not in ATOMIC_MAPS:
+            how, inner = MAP, _struct_type(type_[2:])
+        elif type_.startswith("[]") and field.list_type in ("map", "set"):
+            how, inner = KEYED, _struct_type(type_[2:])
+        found[key] = _Step("f:" + field.name, how, inner, field.name not in always_written(type_name), field)
     return found
+
+
+def _struct_type(type_: str) -> str:
+    """The name of a struct type whose fields are owned one by one; "" for every other type."""
+    return type_[4:] if type_.startswith("ref:") and type_[4:] not in ATOMIC else ""
 
 
 @cache
@@ -176,45 +221,46 @@ def always_written(type_name: str) -> frozenset[str]:
     return frozenset(empty)
 
 
-def _field(owner: str, field: Field, value: Any, containers: bool, top: bool = False) -> Set | None:
+def _struct(type_name: str, value: Object, containers: bool) -> Set:
+    found: Set = {}
+    steps = _steps(type_name)
+    for key, item in value.items():
+        step = steps.get(key)
+        if step is None:
+            continue
+        if step[1] == LEAF:
+            found[step[0]] = {}
+        elif (node := _node(step, item, containers)) is not None:
+            found[step[0]] = node
+    return found
+
+
+def _node(step: _Step, value: Any, containers: bool, top: bool = False) -> Set | None:
     """The node of one field; None where nothing is to be owned."""
-    type_ = field.type
-    if value is None:
-        return {}
-    if type_.startswith("ref:"):
-        inner = type_[4:]
-        if inner in ATOMIC or not isinstance(value, dict):
-            return {}
+    _, how, inner, member, field = step
+    if how == STRUCT and isinstance(value, dict):
         children = _struct(inner, value, containers)
         if not children:
             return None if top and value else {}
-        return (
-            {SELF: {}, **children} if containers and not top and field.name not in always_written(owner) else children
-        )
-    if type_.startswith("{}") and isinstance(value, dict) and (owner, field.name) not in ATOMIC_MAPS:
-        children = {"f:" + key: _map_value(type_[2:], item, containers) for key, item in value.items()}
+        return {SELF: {}, **children} if containers and not top and member else children
+    if how == MAP and isinstance(value, dict):
+        children = {"f:" + key: _item(inner, item, containers) if inner else {} for key, item in value.items()}
         return {SELF: {}, **children} if children and containers else children
-    if type_.startswith("[]") and isinstance(value, list) and field.list_type in ("map", "set"):
+    if how == KEYED and isinstance(value, list):
         children = {}
         for item in value:
-            key = item_key(field, item)
-            if key is None:
+            name = item_key(field, item)
+            if name is None:
                 return {}
-            children[key] = _list_item(type_[2:], item, containers)
+            children[name] = _item(inner, item, containers) if inner else {}
         return {SELF: {}, **children} if children and containers else children
     return {}
 
 
-def _map_value(type_: str, value: Any, containers: bool) -> Set:
-    if type_.startswith("ref:") and isinstance(value, dict) and type_[4:] not in ATOMIC:
-        children = _struct(type_[4:], value, containers)
-        return {SELF: {}, **children} if children else {}
-    return {}
-
-
-def _list_item(type_: str, value: Any, containers: bool) -> Set:
-    if type_.startswith("ref:") and isinstance(value, dict) and type_[4:] not in ATOMIC:
-        children = _struct(type_[4:], value, containers)
+def _item(inner: str, value: Any, containers: bool) -> Set:
+    """The node of a value of a map or an item of a keyed list; `inner` is its struct type, or ""."""
+    if inner and isinstance(value, dict):
+        children = _struct(inner, value, containers)
         return {SELF: {}, **children} if children else {}
     return {}
 
@@ -255,9 +301,9 @@ def _changed_field(owner: str, field: Field, old: Any, new: Any, changed: Set, r
     elif field.list_type in ("map", "set") and isinstance(old, list) and isinstance(new, list):
         _descend(name, changed, removed, lambda c, r: _changed_list(field, old, new, c, r))
     else:
-        if old is not None and (node := _field(owner, field, old, True, top)) is not None:
+        if old is not None and (node := _node(_steps(owner)[field.name], old, True, top)) is not None:
             removed[name] = node
-        if new is not None and (node := _field(owner, field, new, True, top)) is not None:
+        if new is not None and (node := _node(_steps(owner)[field.name], new, True, top)) is not None:
             changed[name] = node
             if name in removed:
                 left = _subtract(removed[name], node)
@@ -287,9 +333,9 @@ def _changed_struct(type_name: str, old: Object, new: Object, changed: Set, remo
 def _changed_map(type_: str, old: Object, new: Object, changed: Set, removed: Set) -> None:
     for key in {**old, **new}:
         if key not in new:
-            removed["f:" + key] = _map_value(type_, old[key], True)
+            removed["f:" + key] = _item(_struct_type(type_), old[key], True)
         elif key not in old:
-            changed["f:" + key] = _map_value(type_, new[key], True)
+            changed["f:" + key] = _item(_struct_type(type_), new[key], True)
         elif old[key] != new[key]:
             _changed_item("f:" + key, type_, old[key], new[key], changed, removed)
 
@@ -300,12 +346,12 @@ def _changed_list(field: Field, old: list[Any], new: list[Any], changed: Set, re
     inner = field.type[2:]
     for key, item in before.items():
         if key is not None and key not in after:
-            removed[key] = _list_item(inner, item, True)
+            removed[key] = _item(_struct_type(inner), item, True)
     for key, item in after.items():
         if key is None:
             continue
         if key not in before:
-            changed[key] = _list_item(inner, item, True)
+            changed[key] = _item(_struct_type(inner), item, True)
         elif before[key] != item:
             _changed_item(key, inner, before[key], item, changed, removed)
 

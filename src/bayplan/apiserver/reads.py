@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -13,10 +14,11 @@ from bayplan.apiserver.errors import (
     StatusError,
     bad_request,
     expired,
+    invalid_options,
     not_found,
     too_large_resource_version,
 )
-from bayplan.apiserver.managed import expand_managed_fields
+from bayplan.apiserver.managed import all_shown, shown
 from bayplan.apiserver.response import JSON, Response
 from bayplan.apiserver.selectors import Selection, selection
 from bayplan.apiserver.tables import table_wanted, tabulate
@@ -46,7 +48,7 @@ class ListOptions:
 
 
 def list_options(call: Call) -> ListOptions:
-    """The parameters of a list; 400 for contradictory ones."""
+    """The parameters of a list; 400 or 422 for contradictory ones."""
     query = call.query
     options = ListOptions()
     options.selection = selection(call.resource.kind, query.get("labelSelector", ""), query.get("fieldSelector", ""))
@@ -55,23 +57,8 @@ def list_options(call: Call) -> ListOptions:
     options.match = query.get("resourceVersionMatch", "")
     token = query.get("continue", "")
     revision = _revision(options.revision)
-    if options.match:
-        if options.match not in (EXACT, NOT_OLDER_THAN):
-            raise bad_request(
-                f'resourceVersionMatch: Unsupported value: "{options.match}": supported values: "Exact", "NotOlderThan"'
-            )
-        if token:
-            raise bad_request(
-                "resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden when continue is provided"
-            )
-        if not options.revision and call.verb != "watch":
-            raise bad_request(
-                "resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden unless resourceVersion is provided"
-            )
-        if options.match == EXACT and not revision:
-            raise bad_request(
-                'resourceVersionMatch: Forbidden: resourceVersionMatch "exact" is forbidden for resourceVersion "0"'
-            )
+    if call.verb != "watch":
+        _check_match(options, call.query, revision)
     if token:
         if options.revision and options.revision != "0":
             raise bad_request("specifying resource version is not allowed when using continue")
@@ -81,6 +68,30 @@ def list_options(call: Call) -> ListOptions:
     else:
         options.minimum = revision
     return options
+
+
+def _check_match(options: ListOptions, query: Mapping[str, str], revision: int) -> None:
+    """422 for parameters of a list that do not go together."""
+    causes = []
+    match = options.match
+    if match:
+        forbidden = ""
+        if query.get("continue"):
+            forbidden = "resourceVersionMatch is forbidden when continue is provided"
+        elif not options.revision:
+            forbidden = "resourceVersionMatch is forbidden unless resourceVersion is provided"
+        elif match == EXACT and not revision:
+            forbidden = 'resourceVersionMatch "exact" is forbidden for resourceVersion "0"'
+        if forbidden:
+            causes.append(("resourceVersionMatch", "FieldValueForbidden", f"Forbidden: {forbidden}"))
+        if match not in (EXACT, NOT_OLDER_THAN):
+            text = f'Unsupported value: "{match}": supported values: "Exact", "NotOlderThan"'
+            causes.append(("resourceVersionMatch", "FieldValueNotSupported", text))
+    if query.get("sendInitialEvents"):
+        text = "Forbidden: sendInitialEvents is forbidden for list"
+        causes.append(("sendInitialEvents", "FieldValueForbidden", text))
+    if causes:
+        raise invalid_options("ListOptions", causes)
 
 
 def _revision(text: str) -> int:
@@ -122,8 +133,7 @@ async def get(store: Store, call: Call) -> Response:
     columns = table_wanted(call.accept)
     if columns:
         return tabulate(call, columns, [record], record.revision)
-    value = expand_managed_fields(call.resource, record.value)
-    return Response(200, object_bytes(call.resource, value, record.revision), JSON)
+    return Response(200, object_bytes(call.resource, shown(call, record), record.revision), JSON)
 
 
 async def list_objects(store: Store, call: Call) -> Response:
@@ -147,6 +157,7 @@ async def list_objects(store: Store, call: Call) -> Response:
     columns = table_wanted(call.accept)
     if columns:
         return tabulate(call, columns, records, listing.revision, next_page, remaining)
+    records = await all_shown(call, records)
     return Response(200, list_body(call.resource, records, listing.revision, next_page, remaining), JSON)
 
 

@@ -15,7 +15,8 @@ import msgspec
 
 from bayplan.apiserver.call import Call
 from bayplan.apiserver.encoding import FrameCache, object_bytes
-from bayplan.apiserver.errors import bad_request, expired, gone_watch_event, too_large_resource_version
+from bayplan.apiserver.errors import StatusError, expired, gone_watch_event, invalid_options, too_large_resource_version
+from bayplan.apiserver.managed import all_shown, spelled_out
 from bayplan.apiserver.reads import NOT_OLDER_THAN, list_options
 from bayplan.apiserver.response import JSON, Response
 from bayplan.apiserver.selectors import Selection, selection
@@ -53,8 +54,12 @@ async def watch(store: Store, frames: FrameCache, call: Call, open_feeds: set[Wa
             raise too_large_resource_version(revision, listing.revision)
         records = listing.records if chosen is None else [r for r in listing.records if chosen.matches(r)]
         revision = listing.revision
-    elif not revision:
-        revision = await store.current_revision()
+    else:
+        current = await store.current_revision()
+        if revision > current:
+            # Not of this store's history (it was emptied, or put back from a copy): the client must list again.
+            raise too_large_resource_version(revision, current)
+        revision = revision or current
     try:
         feed = store.watch(prefix, revision)
     except Compacted as error:
@@ -71,17 +76,17 @@ def _initial(call: Call, revision: str, match: str) -> tuple[bool, bool]:
     wanted = call.query.get("sendInitialEvents")
     if wanted is None or wanted == "":
         if match:
-            raise bad_request(
-                "resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"
-            )
+            raise _forbidden("resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided")
         return revision in ("", "0"), False
     if match != NOT_OLDER_THAN:
-        raise bad_request(
-            "sendInitialEvents: Forbidden: sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
-        )
+        raise _forbidden("sendInitialEvents requires setting resourceVersionMatch to NotOlderThan")
     if call.flag("sendInitialEvents"):
         return True, call.flag("allowWatchBookmarks")
     return False, False
+
+
+def _forbidden(why: str) -> StatusError:
+    return invalid_options("ListOptions", [("resourceVersionMatch", "FieldValueForbidden", f"Forbidden: {why}")])
 
 
 async def _one(chunk: bytes) -> AsyncIterator[bytes]:
@@ -106,6 +111,7 @@ class _Stream:
         self.frames = frames
         self.chosen = chosen
         self.columns = columns
+        self.call = call
         self.bookmarks = call.flag("allowWatchBookmarks")
         self.seconds = seconds
         self.open_feeds = open_feeds
@@ -116,6 +122,8 @@ class _Stream:
         end = loop.time() + self.seconds
         self.open_feeds.add(self.feed)
         try:
+            if not self.columns:
+                records = await all_shown(self.call, records)
             for chunk in _chunks(self._added(record) for record in records):
                 yield chunk
             if bookmark_after:
@@ -158,7 +166,7 @@ class _Stream:
             record = event.previous if type_ == b"DELETED" else event.record
             assert record is not None
             return self._table(type_, record, event.revision)
-        return self.frames.frame(self.resource, event, type_)
+        return self.frames.frame(self.resource, event, type_, None if self.call.as_stored else spelled_out)
 
     def _added(self, record: Record) -> bytes:
         if self.columns:

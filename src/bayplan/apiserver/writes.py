@@ -30,7 +30,7 @@ from bayplan.apiserver.errors import (
 )
 from bayplan.apiserver.hints import hint, misfit
 from bayplan.apiserver.identity import new_name, new_uid
-from bayplan.apiserver.managed import expand_managed_fields, track_update
+from bayplan.apiserver.managed import shown, track_update
 from bayplan.apiserver.noderestriction import restrict_node
 from bayplan.apiserver.policy import Policy
 from bayplan.apiserver.response import JSON, Response
@@ -269,7 +269,10 @@ class Writer:
     def answer(self, call: Call, code: int, record: Record) -> Response:
         """A stored object as the answer to a write."""
         resource = call.resource
-        value = expand_managed_fields(resource, record.value) if call.applies else record.value
+        stored = self.store.peek(record.key)
+        if stored is not None and stored.revision == record.revision and stored.value == record.value:
+            record = stored  # what is made of it now is there for watchers too
+        value = shown(call, record)
         if record.revision:
             body = object_bytes(resource, value, record.revision)
         else:

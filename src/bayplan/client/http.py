@@ -16,7 +16,7 @@ import aiohttp
 
 from bayplan.client.errors import ApiError, ConnectionFailed, status_from_body
 from bayplan.client.kubeconfig import Connection, read_kubeconfig
-from bayplan.client.transport import TransportClient
+from bayplan.client.transport import MANAGED_FIELDS, TransportClient
 
 __all__ = ["HTTPClient", "HTTPTransport"]
 
@@ -47,7 +47,7 @@ class HTTPTransport:
             self._session = aiohttp.ClientSession(
                 self._connection.server,
                 connector=connector,
-                headers={"User-Agent": self._user_agent, "Accept": "application/json"},
+                headers={"User-Agent": self._user_agent, "Accept": "application/json", **MANAGED_FIELDS},
                 read_bufsize=1 << 20,
                 max_line_size=65536,
                 auto_decompress=True,

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Protocol
 
 from bayplan.client.errors import ApiError, status_from_body
-from bayplan.client.transport import TransportClient
+from bayplan.client.transport import MANAGED_FIELDS, TransportClient
 
 __all__ = ["Answer", "Handler", "InProcessClient", "InProcessTransport"]
 
@@ -40,7 +40,7 @@ class InProcessTransport:
 
     def __init__(self, handler: Handler, headers: Mapping[str, str] | None = None) -> None:
         self._handler = handler
-        self._headers = {"Accept": "application/json", "User-Agent": "bayplan", **(headers or {})}
+        self._headers = {"Accept": "application/json", "User-Agent": "bayplan", **MANAGED_FIELDS, **(headers or {})}
 
     async def request(
         self, method: str, path: str, query: Mapping[str, str], body: bytes | None, content_type: str

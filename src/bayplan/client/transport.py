@@ -18,12 +18,15 @@ from bayplan.api.meta import DeleteOptions, ListMeta, Preconditions, Status
 from bayplan.client.api import MERGE_PATCH, WatchEvent
 from bayplan.client.errors import ApiError, ClientError, status_from_body
 
-__all__ = ["Transport", "TransportClient", "collection_path", "kind_of", "object_path"]
+__all__ = ["MANAGED_FIELDS", "Transport", "TransportClient", "collection_path", "kind_of", "object_path"]
 
 T = TypeVar("T", bound=msgspec.Struct)
 _ENCODER = msgspec.json.Encoder()
 _JSON = "application/json"
 _PAGE = 500
+
+MANAGED_FIELDS = {"Bayplan-Managed-Fields": "as-stored"}
+"""Sent with every request: managedFields may come as they are stored, nobody here looks into them. Other servers ignore it."""
 
 
 class Transport(Protocol):
