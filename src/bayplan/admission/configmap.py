@@ -64,7 +64,7 @@ def _validate(errors: Errors, obj: Object, context: Context) -> None:
         validate_key(errors, "binaryData", key)
         size += decoded_size(value)
     if size > MAX_SIZE:
-        errors.too_long("", MAX_SIZE)
+        errors.too_long("[]", MAX_SIZE)  # so a path without a name is printed
 
 
 def _validate_update(errors: Errors, obj: Object, old: Object, context: Context) -> None:

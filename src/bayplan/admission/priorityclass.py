@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, TypeAlias
 
 from bayplan.admission.context import Context
-from bayplan.admission.errors import Errors
+from bayplan.admission.errors import Errors, Forbidden
 from bayplan.admission.priority import HIGHEST_USER_PRIORITY, PREEMPT_LOWER, PREEMPTION_POLICIES, SYSTEM_CLASSES
 from bayplan.admission.rules import Rules
 
@@ -29,6 +29,11 @@ def _validate(errors: Errors, obj: Object, context: Context) -> None:
             errors.forbidden("metadata.name", text)
     elif value > HIGHEST_USER_PRIORITY:
         errors.forbidden("value", f"maximum allowed value of a user defined priority is {HIGHEST_USER_PRIORITY}")
+    if obj.get("globalDefault"):
+        default = context.priority_class(None)
+        if default is not None and default["metadata"]["name"] != name:
+            text = f"PriorityClass {default['metadata']['name']} is already marked as default. Only one default can exist"
+            raise Forbidden(text)
     if (policy := obj["preemptionPolicy"]) not in PREEMPTION_POLICIES:
         errors.not_supported("preemptionPolicy", policy, PREEMPTION_POLICIES)
 

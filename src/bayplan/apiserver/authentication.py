@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import unquote
 
-from bayplan.apiserver.errors import unauthorized
+from bayplan.apiserver.errors import bad_request, unauthorized
 
-__all__ = ["ADMIN", "ANONYMOUS", "AUTHENTICATED", "MASTERS", "Authenticator", "UserInfo", "impersonated"]
+__all__ = [
+    "ADMIN",
+    "ANONYMOUS",
+    "API_AUDIENCES",
+    "AUTHENTICATED",
+    "MASTERS",
+    "Authenticator",
+    "UserInfo",
+    "impersonated",
+]
+
+API_AUDIENCES = ("https://kubernetes.default.svc",)
+"""What a token must be meant for to be accepted by the API server itself."""
 
 MASTERS = "system:masters"
 AUTHENTICATED = "system:authenticated"
@@ -61,7 +73,8 @@ class Authenticator:
     """Static tokens, a check for service account tokens, and certificates that the TLS layer has verified."""
 
     tokens: dict[str, UserInfo] = field(default_factory=dict)
-    service_account: Callable[[str], UserInfo | None] | None = None
+    service_account: Callable[[str, Collection[str]], tuple[UserInfo, list[str]] | None] | None = None
+    """The service account of a token, and which of the wanted audiences it is for; None where it is good for none."""
     anonymous: bool = True
     newer_tokens: Callable[[], bool] | None = None
     """Brings `tokens` up to date when somebody shows one that is not known; whether anything had changed."""
@@ -79,25 +92,37 @@ class Authenticator:
             scheme, _, token = header.partition(" ")
             if scheme.lower() != "bearer":
                 raise unauthorized()
-            found = self.tokens.get(token.strip())
-            if found is None and self.service_account is not None:
-                found = self.service_account(token.strip())
-            if found is None and self.newer_tokens is not None and self.newer_tokens():
-                found = self.tokens.get(token.strip())
+            found = self.review(token.strip(), API_AUDIENCES)
             if found is None:
                 raise unauthorized()
-            return found
+            return found[0]
         if peer is not None:
             return peer
         if not self.anonymous:
             raise unauthorized()
         return ANONYMOUS
 
+    def review(self, token: str, audiences: Collection[str]) -> tuple[UserInfo, list[str]] | None:
+        """The user of a token, and which of the audiences it is for; None if it is not known, or for none of them.
+
+        A token that names no audience is for the API server.
+        """
+        user = self.tokens.get(token)
+        if user is None and self.service_account is not None and (found := self.service_account(token, audiences)):
+            return found
+        if user is None and self.newer_tokens is not None and self.newer_tokens():
+            user = self.tokens.get(token)
+        meant = [audience for audience in API_AUDIENCES if audience in audiences]
+        return (user, meant) if user is not None and meant else None
+
 
 def impersonated(headers: Mapping[str, str]) -> UserInfo | None:
     """The user that the request asks to act as, or None. (Whether it may is for the authorizer.)"""
     name = headers.get("Impersonate-User")
     if not name:
+        if any(key[:12].lower() == "impersonate-" and headers[key] for key in headers):
+            # Nobody's rights would be narrowed, though somebody meant them to be.
+            raise bad_request("groups, uid or extra fields were requested without impersonating a user")
         return None
     groups = _all(headers, "Impersonate-Group")
     extra: dict[str, list[str]] = {}

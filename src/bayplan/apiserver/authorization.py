@@ -134,6 +134,11 @@ class Authorizer:
         self._refresh()
         return self._roles.get((namespace, name), [])
 
+    def knows_role(self, namespace: str, name: str) -> bool:
+        """Whether there is such a role, or with namespace "" such a cluster role."""
+        self._refresh()
+        return (namespace, name) in self._roles
+
     def rules(self, user: UserInfo, namespace: str) -> Iterator[Rule]:
         """Every rule that applies to a user in a namespace ("" = cluster-wide rules only)."""
         self._refresh()

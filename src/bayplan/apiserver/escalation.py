@@ -28,7 +28,7 @@ def check_escalation(authorizer: Authorizer, call: Call, new: Object, old: Objec
     kind = call.resource.kind
     if kind.group != RBAC or MASTERS in call.user.groups:
         return
-    namespace = call.target.namespace
+    namespace = space = call.target.namespace
     name = str(new["metadata"].get("name") or "")
     if kind.plural in ROLES:
         if old is not None and new.get("rules") == old.get("rules") and "aggregationRule" not in new:
@@ -41,9 +41,14 @@ def check_escalation(authorizer: Authorizer, call: Call, new: Object, old: Objec
         reference = new.get("roleRef") or {}
         verb, role = "bind", str(reference.get("name") or "")
         resource = "roles" if reference.get("kind") == "Role" else "clusterroles"
-        wanted = authorizer.role(namespace if resource == "roles" else "", role)
+        space = namespace if resource == "roles" else ""
+        wanted = authorizer.role(space, role)
     if authorizer.authorize(call.user, Attributes(verb, RBAC, resource, "", namespace, role))[0]:
         return
+    if kind.plural not in ROLES and not authorizer.knows_role(space, role):
+        # What it will allow when somebody makes it cannot be known.
+        details = {"name": role, "group": RBAC, "kind": resource}
+        raise StatusError(404, "NotFound", f'{resource}.{RBAC} "{role}" not found', details)
     held = list(authorizer.rules(call.user, namespace))
     missing = [rule for rule in wanted if not all(any(_covers(have, part) for have in held) for part in _parts(rule))]
     if missing:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from bayplan.apiserver.authentication import AUTHENTICATED, Authenticator, UserInfo
+from bayplan.apiserver.authentication import API_AUDIENCES, AUTHENTICATED, Authenticator, UserInfo
 from bayplan.apiserver.authorization import Attributes, Authorizer, Rule
 from bayplan.apiserver.call import Call
-from bayplan.apiserver.errors import StatusError, invalid
+from bayplan.apiserver.errors import bad_request, invalid
 from bayplan.apiserver.policy import rfc3339, utc_now
 from bayplan.apiserver.response import Response, json_response
 
@@ -53,11 +53,11 @@ class Reviews:
         token = spec.get("token")
         if not token:
             raise invalid(call.resource.kind, "", [("spec.token", "FieldValueRequired", "Required value")])
-        try:
-            user = self._authenticator.authenticate({"Authorization": f"Bearer {token}"}, None)
-        except StatusError:
-            return {"user": {}, "error": "the token is not known or has expired"}
-        return {"authenticated": True, "user": user.document()}
+        found = self._authenticator.review(token, spec.get("audiences") or API_AUDIENCES)
+        if found is None:
+            return {"user": {}, "error": "the token is not known, has expired, or is for another audience"}
+        user, audiences = found
+        return {"authenticated": True, "user": user.document(), "audiences": audiences}
 
     def _self_access(self, call: Call, spec: Object) -> Object:
         return self._decide(call, call.user, spec)
@@ -85,7 +85,9 @@ class Reviews:
             why = "Invalid value: exactly one of nonResourceAttributes or resourceAttributes must be specified"
             raise invalid(call.resource.kind, "", [("spec.resourceAttributes", "FieldValueInvalid", why)])
         if resource is not None:
-            namespace = resource.get("namespace") or call.target.namespace
+            namespace = resource.get("namespace") or ""
+            if call.target.namespace and namespace != call.target.namespace:
+                raise bad_request(f"spec.resourceAttributes.namespace must match namespace: {call.target.namespace}")
             attributes = Attributes(
                 resource.get("verb") or "",
                 resource.get("group") or "",

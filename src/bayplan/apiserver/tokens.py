@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from bayplan.apiserver.authentication import AUTHENTICATED, NODE_NAME_EXTRA, UserInfo
+from bayplan.apiserver.authentication import API_AUDIENCES, AUTHENTICATED, NODE_NAME_EXTRA, UserInfo
 from bayplan.apiserver.encoding import decode_value
 from bayplan.storage.contract import Store
 
@@ -29,7 +29,7 @@ CACHE = 4096
 class TokenSigner:
     """Signs tokens and recognises its own. A token dies with its service account, its pod, or its time."""
 
-    issuer = "https://kubernetes.default.svc"
+    issuer = API_AUDIENCES[0]
 
     def __init__(
         self,
@@ -47,8 +47,8 @@ class TokenSigner:
             self._key = self._key()
         return self._key
 
-    def sign(self, account: Object, pod: Object | None, audiences: list[str], seconds: int) -> tuple[str, str]:
-        """A token and the time it expires."""
+    def sign(self, account: Object, bound: Object | None, audiences: list[str], seconds: int) -> tuple[str, str]:
+        """A token and the time it expires. `bound`: the pod, node or secret with which it dies."""
         from cryptography.hazmat.primitives.asymmetric.ec import ECDSA
         from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
         from cryptography.hazmat.primitives.hashes import SHA256
@@ -59,9 +59,9 @@ class TokenSigner:
             "namespace": account["namespace"],
             "serviceaccount": {"name": account["name"], "uid": account["uid"]},
         }
-        if pod is not None:
-            about["pod"] = {"name": pod["metadata"]["name"], "uid": pod["metadata"]["uid"]}
-            if node := (pod.get("spec") or {}).get("nodeName"):
+        if bound is not None:
+            about[bound["kind"].lower()] = {"name": bound["metadata"]["name"], "uid": bound["metadata"]["uid"]}
+            if node := (bound.get("spec") or {}).get("nodeName"):
                 about["node"] = {"name": node}
         claims = {
             "iss": self.issuer,
@@ -78,21 +78,27 @@ class TokenSigner:
         stamp = datetime.fromtimestamp(expires, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         return (text + b"." + signature).decode(), stamp
 
-    def user(self, token: str) -> UserInfo | None:
-        """The service account that a token speaks for; None if it is not one of ours, or no longer good."""
+    def user(self, token: str, audiences: Collection[str] = API_AUDIENCES) -> tuple[UserInfo, list[str]] | None:
+        """The service account that a token speaks for, and which of the audiences it is for.
+
+        None if it is not one of ours, for none of them, or no longer good.
+        """
         claims = self._claims(token)
         if claims is None or not claims["nbf"] <= self._clock() < claims["exp"]:
             return None
-        if self.issuer not in claims["aud"]:
+        meant = [audience for audience in claims["aud"] if audience in audiences]
+        if not meant:
             return None
         about = claims["kubernetes.io"]
         namespace, account = about["namespace"], about["serviceaccount"]
         if not self._exists(f"/registry/core/serviceaccounts/{namespace}/{account['name']}", account["uid"]):
             return None
         extra = []
-        if pod := about.get("pod"):
-            if not self._exists(f"/registry/core/pods/{namespace}/{pod['name']}", pod["uid"]):
+        for kind, prefix in (("pod", f"pods/{namespace}/"), ("secret", f"secrets/{namespace}/"), ("node", "nodes/")):
+            bound = about.get(kind) or {}
+            if "uid" in bound and not self._exists(f"/registry/core/{prefix}{bound['name']}", bound["uid"]):
                 return None
+        if pod := about.get("pod"):
             extra += [
                 ("authentication.kubernetes.io/pod-name", (pod["name"],)),
                 ("authentication.kubernetes.io/pod-uid", (pod["uid"],)),
@@ -100,7 +106,7 @@ class TokenSigner:
         if node := about.get("node"):
             extra.append((NODE_NAME_EXTRA, (node["name"],)))
         groups = ("system:serviceaccounts", f"system:serviceaccounts:{namespace}", AUTHENTICATED)
-        return UserInfo(claims["sub"], groups, account["uid"], tuple(extra))
+        return UserInfo(claims["sub"], groups, account["uid"], tuple(extra)), meant
 
     def _claims(self, token: str) -> Object | None:
         if token.count(".") != 2:

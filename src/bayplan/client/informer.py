@@ -188,8 +188,8 @@ class Informer(Generic[T]):
                     self._apply(event.type, event.object)
                     delay = _FIRST_DELAY
             except ApiError as error:
-                if error.expired or error.not_found:
-                    return
+                if error.expired or error.not_found or error.code == 504:
+                    return  # 504: the server has not come so far, its store is another one now
                 log.warning("watch of %s: %s", self.kind_cls.__name__, error)
             except ClientError as error:
                 log.info("watch of %s: %s", self.kind_cls.__name__, error)

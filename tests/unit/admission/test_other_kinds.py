@@ -67,7 +67,7 @@ CASES: list[tuple[Object, dict[str, Any], list[tuple[str, str]]]] = [
     (CONFIG, {"data": {"a b": ""}}, [("data[a b]", INVALID)]),
     (CONFIG, {"data": {"..": ""}}, [("data[..]", INVALID)]),
     (CONFIG, {"binaryData": {"k": "dg=="}}, [("data[k]", INVALID)]),
-    (CONFIG, {"data": {"k": "x" * 1048577}}, [("", TOO_LONG)]),
+    (CONFIG, {"data": {"k": "x" * 1048577}}, [("[]", TOO_LONG)]),
     (SECRET, {}, []),
     (SECRET, {"type": "kubernetes.io/tls"}, [("data[tls.crt]", REQUIRED), ("data[tls.key]", REQUIRED)]),
     (SECRET, {"type": "kubernetes.io/service-account-token"},
@@ -203,3 +203,14 @@ def test_status_of_a_group() -> None:
 def test_a_group_of_an_unknown_priority_class() -> None:
     with pytest.raises(Forbidden, match="no PriorityClass"):
         create(changed(GROUP, {"spec.priorityClassName": "nope"}))
+
+
+def test_one_priority_class_is_the_default() -> None:
+    default = changed(PRIORITY, {"globalDefault": True})
+    there = context(classes={None: {**default, "metadata": {"name": "first"}}})
+    with pytest.raises(
+        Forbidden, match=r"^PriorityClass first is already marked as default\. Only one default can exist$"
+    ):
+        submit("create", default, None, there)
+    assert submit("create", PRIORITY, None, there)["value"] == 5
+    assert submit("create", default, None, context(classes={None: default}))["globalDefault"] is True

@@ -174,3 +174,52 @@ async def test_owners_of_children_keep_the_container(admin: Caller) -> None:
     await admin.good("PATCH", CONFIGMAPS + "/x", replace, content_type="application/json-patch+json")
     _, changed = await apply(admin, CONFIGMAPS + "/x", data(a="b"), "a")
     assert changed["metadata"]["annotations"] == {"theirs": "2"}
+
+
+async def test_what_cannot_be_merged_is_refused_whatever_the_validation(admin: Caller) -> None:
+    container = {"name": "c", "image": "i"}
+    for spec, why in (
+        ({"containers": [container], "nope": 1}, ".spec.nope: field not declared in schema"),
+        ({"containers": [{**container, "bogus": 1}]}, '.spec.containers[name="c"].bogus: field not declared in schema'),
+        ({"containers": [container, container]}, '.spec.containers: duplicate entries for key [name="c"]'),
+        (
+            {"containers": [{"image": "i"}]},
+            ".spec.containers: element 0: associative list with keys has an element that omits key field "
+            '"name" (and doesn\'t have default value)',
+        ),
+        (
+            {"containers": [{**container, "ports": [{"containerPort": 1}, {"containerPort": 1, "protocol": "TCP"}]}]},
+            '.spec.containers[name="c"].ports: duplicate entries for key [containerPort=1,protocol="TCP"]',
+        ),
+        (
+            {"nope": 1, "containers": [{**container, "env": [{"name": "A"}, {"name": "A"}]}]},
+            "errors:\n  .spec.nope: field not declared in schema\n"
+            '  .spec.containers[name="c"].env: duplicate entries for key [name="A"]',
+        ),
+    ):
+        body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": spec}
+        query = {"fieldManager": "one", "force": "true", "fieldValidation": "Ignore"}
+        status = await admin.refused(400, "PATCH", PODS + "/p", body, query, content_type=APPLY)
+        assert status["message"] == f"failed to create typed patch object (default/p; /v1, Kind=Pod): {why}"
+
+
+async def test_finalizers_are_a_set(admin: Caller) -> None:
+    body = {**claim("c"), "metadata": {"name": "c", "finalizers": ["a/b", "a/b"]}}
+    status = await admin.refused(400, "PATCH", CLAIMS + "/c", body, {"fieldManager": "one"}, content_type=APPLY)
+    assert status["message"] == (
+        "failed to create typed patch object (default/c; resource.k8s.io/v1, Kind=ResourceClaim): "
+        '.metadata.finalizers: duplicate entries for key [="a/b"]'
+    )
+
+
+async def test_a_status_may_be_applied_with_labels_where_the_kind_takes_them(admin: Caller) -> None:
+    """Pods do, like every write to their status; claims keep their metadata."""
+    await admin.good("POST", PODS, pod("p"))
+    await admin.good("POST", CLAIMS, claim("c"))
+    for path, head, labels in (
+        (PODS + "/p/status", {"apiVersion": "v1", "kind": "Pod"}, {"a": "b"}),
+        (CLAIMS + "/c/status", {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim"}, None),
+    ):
+        body = {**head, "metadata": {"name": path.split("/")[-2], "labels": {"a": "b"}}, "status": {}}
+        answer = await admin.good("PATCH", path, body, {"fieldManager": "one"}, content_type=APPLY)
+        assert answer["metadata"].get("labels") == labels

@@ -120,6 +120,11 @@ async def test_nobody_gives_away_what_they_do_not_have(admin: Caller, api: APISe
     )
     admins = {"apiGroup": group, "kind": "ClusterRole", "name": "cluster-admin"}
     await alice.refused(403, "POST", path + "rolebindings", {**binding, "metadata": {"name": "c"}, "roleRef": admins})
+    # What a role that is not there yet will allow cannot be known.
+    absent = {**binding, "metadata": {"name": "d"}, "roleRef": {"apiGroup": group, "kind": "Role", "name": "later"}}
+    status = await alice.refused(404, "POST", path + "rolebindings", absent)
+    assert status["message"] == 'roles.rbac.authorization.k8s.io "later" not found'
+    await admin.good("POST", path + "rolebindings", absent)
 
 
 async def test_impersonation(admin: Caller, api: APIServer) -> None:
@@ -135,6 +140,12 @@ async def test_impersonation(admin: Caller, api: APIServer) -> None:
     assert 'User "bob"' in status["message"]
 
 
+async def test_impersonation_without_a_user_is_no_request_with_all_rights(admin: Caller) -> None:
+    for headers in ({"impersonate_group": "team"}, {"impersonate_uid": "1"}, {"impersonate_extra_scope": "x"}):
+        status = await admin.refused(400, "GET", CLAIMS, **headers)
+        assert status["message"] == "groups, uid or extra fields were requested without impersonating a user"
+
+
 async def test_access_reviews(admin: Caller, api: APIServer) -> None:
     path = "/apis/authorization.k8s.io/v1/"
     spec = {"resourceAttributes": {"verb": "get", "resource": "pods", "namespace": "default"}}
@@ -148,6 +159,11 @@ async def test_access_reviews(admin: Caller, api: APIServer) -> None:
     rules = await admin.good("POST", path + "selfsubjectrulesreviews", {"spec": {"namespace": "default"}})
     assert {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]} in rules["status"]["resourceRules"]
     await admin.refused(422, "POST", path + "selfsubjectaccessreviews", {"spec": {}})
+    local = path + "namespaces/default/localsubjectaccessreviews"
+    assert (await admin.good("POST", local, {"spec": {**spec, "user": "alice"}}))["status"]["allowed"] is False
+    elsewhere = {"resourceAttributes": {**spec["resourceAttributes"], "namespace": "other"}, "user": "alice"}
+    status = await admin.refused(400, "POST", local, {"spec": elsewhere})
+    assert status["message"] == "spec.resourceAttributes.namespace must match namespace: default"
 
 
 async def test_who_am_i_and_token_review(admin: Caller, api: APIServer) -> None:

@@ -82,10 +82,24 @@ async def test_exact_revision(admin: Caller) -> None:
     assert names(newest) == ["x", "y"]
 
 
-async def test_contradictory_parameters_are_400(admin: Caller) -> None:
+async def test_parameters_that_do_not_go_together_are_422(admin: Caller) -> None:
+    for query, field, why in (
+        ({"resourceVersionMatch": "Exact"}, "resourceVersionMatch",
+         "Forbidden: resourceVersionMatch is forbidden unless resourceVersion is provided"),
+        ({"resourceVersionMatch": "Exact", "resourceVersion": "0"}, "resourceVersionMatch",
+         'Forbidden: resourceVersionMatch "exact" is forbidden for resourceVersion "0"'),
+        ({"resourceVersionMatch": "Sometimes", "resourceVersion": "1"}, "resourceVersionMatch",
+         'Unsupported value: "Sometimes": supported values: "Exact", "NotOlderThan"'),
+        ({"sendInitialEvents": "true"}, "sendInitialEvents", "Forbidden: sendInitialEvents is forbidden for list"),
+    ):  # fmt: skip
+        status = await admin.refused(422, "GET", CONFIGMAPS, query=query)
+        assert status["message"] == f'ListOptions.meta.k8s.io "" is invalid: {field}: {why}'
+        assert (status["reason"], status["details"]["kind"]) == ("Invalid", "ListOptions")
+        assert [cause["field"] for cause in status["details"]["causes"]] == [field]
+
+
+async def test_parameters_that_make_no_sense_are_400(admin: Caller) -> None:
     for query in (
-        {"resourceVersionMatch": "Exact"},
-        {"resourceVersionMatch": "Sometimes", "resourceVersion": "1"},
         {"resourceVersion": "abc"},
         {"limit": "-1"},
         {"continue": "rubbish"},

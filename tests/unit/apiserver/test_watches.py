@@ -106,10 +106,27 @@ async def test_streaming_list_ends_with_an_annotated_bookmark(admin: Caller) -> 
 
 
 async def test_initial_events_need_the_match(admin: Caller) -> None:
-    await admin.refused(400, "GET", CONFIGMAPS, query={"watch": "1", "sendInitialEvents": "true"})
-    await admin.refused(
-        400, "GET", CONFIGMAPS, query={"watch": "1", "resourceVersionMatch": "NotOlderThan", "resourceVersion": "1"}
-    )
+    for query, why in (
+        ({"sendInitialEvents": "true"}, "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"),
+        ({"sendInitialEvents": "false"}, "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"),
+        (
+            {"resourceVersionMatch": "NotOlderThan", "resourceVersion": "1"},
+            "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
+        ),
+    ):
+        status = await admin.refused(422, "GET", CONFIGMAPS, query={"watch": "1", **query})
+        assert status["message"] == f'ListOptions.meta.k8s.io "" is invalid: resourceVersionMatch: Forbidden: {why}'
+
+
+async def test_a_revision_that_is_not_of_this_store_is_refused(admin: Caller) -> None:
+    """After a store was emptied, old revisions are ahead of it: waiting for them would hide everything until then."""
+    ahead = str(int(await revision(admin)) + 1)
+    status = await admin.refused(504, "GET", CONFIGMAPS, query={"watch": "1", "resourceVersion": ahead})
+    assert status["details"]["causes"][0]["reason"] == "ResourceVersionTooLarge"
+    watcher = await start(admin, CONFIGMAPS, {"resourceVersion": await revision(admin)})
+    await admin.good("POST", CONFIGMAPS, configmap("x"))
+    assert await watcher.names(1) == [("ADDED", "x")]
+    await watcher.close()
 
 
 async def test_a_selector_turns_changes_into_what_they_are_for_the_watcher(admin: Caller) -> None:
