@@ -29,6 +29,10 @@ class Shortage:
     available: int
     detail: str = ""
     """The constraint's attribute, or ``pool/set/counter`` (amounts then in nano units)."""
+    exist: int = 0
+    """How many devices (or how much of the counter) the requests could have if no claim held any; only in records."""
+    held: tuple[tuple[str, int], ...] = ()
+    """Claim (``namespace/name``) -> what of it is out of reach because of that claim, most first; only in records."""
 
 
 def shortage(guard: Guard, levels: list[Level]) -> Shortage | None:

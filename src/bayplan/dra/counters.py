@@ -16,12 +16,13 @@ Source: document section 2.4; KEP-4815, KEP-5963; allocator notes section 8.
 
 from __future__ import annotations
 
+from collections.abc import Container, Iterator
 from typing import Final
 
 from bayplan.api.quantity import Quantity
 from bayplan.dra.devices import DeviceInfo
 from bayplan.dra.features import Features
-from bayplan.dra.ledger import Ledger
+from bayplan.dra.ledger import Ledger, PoolUse
 from bayplan.dra.pools import PoolView
 
 Groups = frozenset[str] | None
@@ -83,6 +84,13 @@ class CounterBook:
         self.held: dict[str, Groups] = {}
         """Counter set -> what the allocated devices leave possible."""
         self._version = -1
+
+    def holders(self, use: PoolUse, sets: Container[str]) -> Iterator[tuple[str, dict[int, int]]]:
+        """The claims that hold devices which consume from these counter sets, with their amounts by counter's place."""
+        for info, amounts in self._devices:
+            if any(name in sets for name in info.groups):
+                for holder in use.holders(info.name):
+                    yield holder, dict(amounts)
 
     def refresh(self, view: PoolView, ledger: Ledger, features: Features) -> None:
         """Bring `left`, `blocked` and `held` up to the ledger."""

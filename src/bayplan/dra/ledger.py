@@ -5,8 +5,8 @@ and capacity. Results with admin access take nothing and are left out. Several c
 over-commit): all of them are remembered, and the device is free when the last one is gone.
 
 The ledger stores facts and knows no feature gates: with consumable capacity off the allocator counts shares as whole
-devices. Each `PoolUse` carries a version that changes whenever something in that pool does, so that readers refresh only
-what moved. Cost of `apply` and `release`: the results of that claim.
+devices. Each `PoolUse` carries a version, unique among all ledgers, that changes whenever something in that pool does, so
+that readers refresh only what moved. Cost of `apply` and `release`: the results of that claim.
 
 Source: allocator notes section 2.
 """
@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import count
 from typing import TypeVar
 
 from bayplan.api.quantity import Quantity
@@ -55,6 +56,7 @@ class PoolUse:
 
 
 _UNUSED = PoolUse()
+_versions = count(1)
 _T = TypeVar("_T")
 
 
@@ -125,7 +127,7 @@ class Ledger:
             use = self._pools.get((result.driver, result.pool))
             if use is None:
                 use = self._pools[(result.driver, result.pool)] = PoolUse()
-            use.version += 1
+            use.version = next(_versions)
             if result.share_id is None:
                 if add:
                     use.whole.setdefault(result.device, []).append(holder)

@@ -6,7 +6,7 @@ pays nothing, and the search is not told. Devices with the same reason are count
 * Where the claims fit: for every pick, the devices before it and why they were not taken.
 * Where they do not: for every request, all devices judged as if it stood alone (`RequestRecord.passed`); for the request
   at which the search came no further, also against what was picked before it (`RequestRecord.conflicts`); and a
-  `bayplan.dra.proof.Shortage` where one shows.
+  `bayplan.dra.proof.Shortage` where one shows, with who holds what is missing.
 
 Which words are made of it is the business of `explain`; `Reason.text` is the plain form.
 
@@ -15,8 +15,9 @@ Cost: requests times devices, a few microseconds each.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, Literal
 
 from bayplan.api.quantity import Quantity
@@ -27,6 +28,7 @@ from bayplan.dra.constraints import REFUSED
 from bayplan.dra.counters import join
 from bayplan.dra.devices import DeviceInfo
 from bayplan.dra.errors import AllocationError
+from bayplan.dra.ledger import Ledger
 from bayplan.dra.node_selection import NodeSelectorError
 from bayplan.dra.proof import Guard, Shortage
 from bayplan.dra.taints import blocking_taint
@@ -173,14 +175,17 @@ class Record:
 
     def _failing(self, fresh: Search, search: Search) -> None:
         by_source: dict[int, RequestRecord] = {}
+        left: dict[int, int] = {}
         for level in fresh.levels:
             for source in level.sources:
                 record = RequestRecord(fresh.names[source.claim], source.step.name, source.need, fresh.view.size)
                 counts: dict[Reason, Passed] = {}
+                left[id(source)] = 0
                 for position in source.listed if source.listed is not None else range(fresh.view.size):
                     reason = why_not(fresh, source, position, with_picks=False)
                     if reason is None:
                         record.could_have += 1
+                        left[id(source)] |= 1 << position
                     else:
                         count(counts, reason, fresh.device(position))
                 record.passed = _sorted(counts.values())
@@ -190,6 +195,8 @@ class Record:
         self.shortage = guard.find_shortage()
         if search.deepest is not None:
             self._conflicts(fresh, search, by_source)
+        if self.shortage is not None:
+            self.shortage = with_holders(self.shortage, fresh, left)
 
     def _conflicts(self, fresh: Search, search: Search, by_source: dict[int, RequestRecord]) -> None:
         assert search.deepest is not None
@@ -206,6 +213,55 @@ class Record:
                 count(counts, reason, fresh.device(position))
         alone = {p.reason for p in by_source[id(stuck)].passed}
         by_source[id(stuck)].conflicts = [p for p in _sorted(counts.values()) if p.reason not in alone]
+
+
+def with_holders(shortage: Shortage, search: Search, left: dict[int, int]) -> Shortage:
+    """The shortage with who holds what is missing; ``left``: what each source (by its id) could have alone."""
+    if shortage.what == "counter":
+        exist, held = _holders_of_counter(shortage, search)
+    else:
+        exist, held = _holders_of_devices(shortage, search, left)
+    return replace(shortage, exist=exist, held=tuple(sorted(held.items(), key=lambda h: (-h[1], h[0]))))
+
+
+def _holders_of_counter(shortage: Shortage, search: Search) -> tuple[int, Counter[str]]:
+    exist, held = 0, Counter[str]()
+    for book, pool in zip(search.books, search.view.pools, strict=True):
+        for place, (name, counter) in enumerate(book.keys if book is not None else ()):
+            assert book is not None
+            if shortage.detail in (f"{pool.id}/{name}/{counter}", f"{pool.id}/*/{counter}"):
+                exist += book.capacity[place]
+                for holder, amounts in book.holders(search.ledger.pool(pool.driver, pool.name), {name}):
+                    held[holder] += amounts.get(place, 0)
+    return exist, +held
+
+
+def _holders_of_devices(shortage: Shortage, search: Search, left: dict[int, int]) -> tuple[int, Counter[str]]:
+    wishes = [
+        source
+        for level in search.levels
+        for source in level.sources
+        if f"{search.names[level.claim]}: {level.sources[0].step.name}" in shortage.requests
+    ]
+    exist, gone, held = 0, 0, Counter[str]()
+    for source in wishes:
+        exist |= left[id(source)]
+    if any(search.ledger.pool(pool.driver, pool.name).used() for pool in search.view.pools):
+        idle = search.again(Ledger())
+        for source in wishes:
+            for position in source.listed if source.listed is not None else range(search.view.size):
+                if not left[id(source)] >> position & 1 and why_not(idle, source, position, with_picks=False) is None:
+                    gone |= 1 << position
+        search = search.again()  # Counter books show one ledger at a time.
+    exist |= gone
+    while gone:
+        low = gone & -gone
+        gone ^= low
+        place, pool, index = search.locate(low.bit_length() - 1)
+        info, book, use = pool.devices[index], search.books[place], search.ledger.pool(pool.driver, pool.name)
+        others = [h for h, _ in book.holders(use, info.groups)] if book is not None else []
+        held.update(set(use.holders(info.name) or others))
+    return exist.bit_count(), held
 
 
 def count(counts: dict[Reason, Passed], reason: Reason, info: DeviceInfo) -> None:

@@ -94,9 +94,10 @@ class Search(State):
         """Where the search came no further, and what was picked then; kept only for a record."""
         self.picked_for: dict[int, str] = {}
 
-    def again(self) -> Search:
-        """A search of the same, at its beginning."""
-        return Search(self.plans, self.names, self.levels, self.view, self.ledger, self.features, self.budget)
+    def again(self, ledger: Ledger | None = None) -> Search:
+        """A search of the same, at its beginning; ``ledger``: with other things in use."""
+        ledger = ledger if ledger is not None else self.ledger
+        return Search(self.plans, self.names, self.levels, self.view, ledger, self.features, self.budget)
 
     def run(self) -> list[tuple[Source, int]] | None:
         """The first solution as (source, position) in order, or None. Raises what the depth-first order meets."""

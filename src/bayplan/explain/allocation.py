@@ -48,12 +48,12 @@ def allocation_cause(record: Record) -> str:
     for request in record.requests:
         if request.could_have < request.wanted and "/" not in request.request:
             return _join(_short(request), pools)
+    if record.shortage is not None:
+        return _join(_shortage(record.shortage), pools)
     for request in record.requests:
         if request.conflicts:
             said = f"claim {request.claim}, request {request.request}: beside what the others take, {_list(request.conflicts)}"
             return _join(said, pools)
-    if record.shortage is not None:
-        return _join(_shortage(record.shortage), pools)
     alternatives = [r for r in record.requests if r.could_have < r.wanted]
     if alternatives:
         return _join("; ".join(_short(r) for r in alternatives[:_REASONS]), pools)
@@ -84,5 +84,11 @@ def _shortage(shortage: Shortage) -> str:
     amounts = f"{wanted} wanted, {available} there"
     if shortage.what == "counter":
         amounts = f"{Quantity(wanted)} wanted, {Quantity(available)} left"
+    if shortage.held:
+        counter = shortage.what == "counter"
+        parts = [f"{Quantity(n) if counter else n} held by claim {claim}" for claim, n in shortage.held[:_REASONS]]
+        if len(shortage.held) > _REASONS:
+            parts.append(f"more by {len(shortage.held) - _REASONS} others")
+        amounts += f" (of {Quantity(shortage.exist) if counter else shortage.exist}: {', '.join(parts)})"
     about = f" ({shortage.detail})" if shortage.detail else ""
     return f"{', '.join(shortage.requests)}: {shortage.what}{about}: {amounts}"

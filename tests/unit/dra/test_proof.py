@@ -15,6 +15,7 @@ from tests.unit.dra.building import (
     DRIVER,
     Json,
     allocator_of,
+    book,
     claim_of,
     device,
     devices_in,
@@ -102,6 +103,43 @@ def test_the_cheapest_devices_together_are_too_much() -> None:
     shortage, tries = proof(allocator, claim_of(request(count=8)))
     assert (shortage.wanted, shortage.available) == (sum(range(10, 18)) * 10**9, 107 * 10**9)
     assert tries < 1000
+
+
+class TestHolders:
+    """A proof says how many exist and who holds those that are missing."""
+
+    @staticmethod
+    def hold(allocator: Allocator, name: str, count: int, *selectors: str) -> None:
+        claim = claim_of(request("r", "any", count, *selectors), name=name)
+        book(allocator, claim, allocator.allocate([claim], NODE))
+
+    def test_devices_in_use(self) -> None:
+        allocator = allocator_of(slice_of(gpus(6)))
+        self.hold(allocator, "x", 1, f"{INDEX} == 5")
+        self.hold(allocator, "y", 3)
+        shortage, _ = proof(allocator, claim_of(request("a", "any", 4, f"{INDEX} >= 1")))
+        assert (shortage.wanted, shortage.available, shortage.exist) == (4, 2, 5)
+        assert shortage.held == (("ns/y", 2), ("ns/x", 1))
+
+    def test_partitions_of_a_device_in_use(self) -> None:
+        parts = [device(n, {"gpu": {"slots": 4 if n == "full" else 2}}) for n in ("full", "left", "right")]
+        allocator = allocator_of(
+            slice_of(counters={"gpu": {"slots": 4}}, name="c", count=2), slice_of([*parts, device("other")], count=2)
+        )
+        self.hold(allocator, "x", 1)
+        shortage, _ = proof(allocator, claim_of(request(count=2)))
+        assert (shortage.what, shortage.wanted, shortage.available) == ("devices", 2, 1)
+        assert (shortage.exist, shortage.held) == (4, (("ns/x", 3),))
+
+    def test_counters_in_use(self) -> None:
+        devices = [device(f"d{i}", {"gpu": {"memory": 3}}) for i in range(6)]
+        allocator = allocator_of(
+            slice_of(counters={"gpu": {"memory": 10}}, name="c", count=2), slice_of(devices, count=2)
+        )
+        self.hold(allocator, "x", 1)
+        shortage, _ = proof(allocator, claim_of(request(count=3)))
+        assert (shortage.what, shortage.wanted, shortage.available) == ("counter", 9 * 10**9, 7 * 10**9)
+        assert (shortage.exist, shortage.held) == (10 * 10**9, (("ns/x", 3 * 10**9),))
 
 
 class TestErrorsOnTheWay:

@@ -44,6 +44,14 @@ def test_the_causes_of_four_nodes() -> None:
     assert cause(world, "n4", obj) == "no driver publishes devices for this node"
 
 
+def test_a_proof_says_who_holds_what_is_missing() -> None:
+    world = World(node("n1")).put(device_class(), claim("x", status=allocated("a", "n1", "x")))
+    world.put(slice_("n1", [{"name": n} for n in "abcd"]))
+    world.put(claim("cl", request("one", count=2), request("two", count=2)))
+    said = cause(world, "n1", pod("p", claims={"c": "cl"}))
+    assert "different devices: 4 wanted, 3 there (of 4: 1 held by claim default/x)" in said
+
+
 def test_taints_and_incomplete_pools() -> None:
     tainted = [{"name": "a", "taints": [{"key": "k", "value": "v", "effect": "NoSchedule"}]}]
     world = World(node("n1"), node("n2")).put(device_class(), claim("cl"))
