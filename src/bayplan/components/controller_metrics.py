@@ -142,6 +142,15 @@ class ControllerMetrics:
             buckets=_DELETION,
             registry=self.registry,
         )
+        self.node_pod_deletions = self._counter(
+            "taint_eviction_controller_pod_deletions_total", "Pods evicted because of a taint of their node."
+        )
+        self.node_pod_deletion_duration = Histogram(
+            "taint_eviction_controller_pod_deletion_duration_seconds",
+            "Seconds from the time the pod had to go to its deletion.",
+            buckets=_DELETION,
+            registry=self.registry,
+        )
         self.pool_requests = self._counter(
             "resourcepoolstatusrequest_controller_requests_processed_total",
             "ResourcePoolStatusRequests that were answered.",

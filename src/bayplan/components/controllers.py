@@ -20,6 +20,8 @@ from bayplan.components.controller_metrics import ControllerMetrics
 from bayplan.components.garbage_collector import GarbageCollector, collected_kinds
 from bayplan.components.loop import ControlLoop
 from bayplan.components.namespace_controller import NamespaceController, PodGarbage
+from bayplan.components.node_taint_eviction import COMPONENT as NODE_EVICTION_COMPONENT
+from bayplan.components.node_taint_eviction import NodeTaintEviction
 from bayplan.components.pod_group_protection import PodGroupProtection
 from bayplan.components.poolstatus import PoolStatusController
 from bayplan.components.taint_eviction import COMPONENT as EVICTION_COMPONENT
@@ -46,7 +48,8 @@ async def running(
     informers: dict[type[Any], Informer[Any]] = {
         k.type: Informer(client, k.type, indexes=indexes.get(k.type)) for k in collected_kinds()
     }
-    recorder, eviction_recorder = EventRecorder(client, COMPONENT), EventRecorder(client, EVICTION_COMPONENT)
+    recorders = [EventRecorder(client, name) for name in (COMPONENT, EVICTION_COMPONENT, NODE_EVICTION_COMPONENT)]
+    recorder, eviction_recorder, node_eviction_recorder = recorders
     claims = ClaimController(
         client,
         recorder,
@@ -80,6 +83,7 @@ async def running(
     loops: list[ControlLoop[Any]] = [
         claims.loop,
         eviction.loop,
+        NodeTaintEviction(client, node_eviction_recorder, informers[Node], informers[Pod], metrics).loop,
         poolstatus.loop,
         GarbageCollector(client, informers).loop,
         NamespaceController(client, informers[Namespace]).loop,
@@ -90,8 +94,8 @@ async def running(
     for loop in loops:
         metrics.watch_queue(loop.name, loop.queue)
     try:
-        recorder.start()
-        eviction_recorder.start()
+        for each in recorders:
+            each.start()
         for informer in informers.values():
             informer.start()
         for informer in informers.values():
@@ -103,4 +107,4 @@ async def running(
         for loop in loops:
             await loop.stop()
         await asyncio.gather(*(i.stop() for i in informers.values()))
-        await asyncio.gather(recorder.stop(), eviction_recorder.stop())
+        await asyncio.gather(*(each.stop() for each in recorders))

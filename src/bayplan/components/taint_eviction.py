@@ -24,6 +24,7 @@ from bayplan.client.informer import Informer
 from bayplan.client.transport import TransportClient
 from bayplan.components.controller_metrics import ControllerMetrics
 from bayplan.components.loop import ControlLoop
+from bayplan.components.pod_eviction import evict
 from bayplan.controllers import taint_eviction as rules
 from bayplan.dra.pod_claims import claim_names
 
@@ -108,11 +109,7 @@ class TaintEviction:
             if report is not None and key in report.due and report.effect == rules.NO_EXECUTE:
                 self._evicted.setdefault((rule.metadata and rule.metadata.uid) or "", set()).add(uid)
         self._recorder.event(pod, "Normal", rules.EVENT_REASON, rules.EVENT_MESSAGE)
-        try:
-            await self._client.delete(Pod, key[1], key[0], uid=uid)
-        except ApiError as error:
-            if not (error.not_found or error.conflict):
-                raise
+        if not await evict(self._client, pod, rules.CONDITION_REASON, rules.CONDITION_MESSAGE, self._clock()):
             return
         self._metrics.pod_deletions.inc()
         self._metrics.pod_deletion_duration.observe(max(0.0, self._clock() - plan.evict[key].timestamp()))

@@ -38,6 +38,8 @@ NO_EXECUTE: Final = "NoExecute"
 IN_PROGRESS: Final = "EvictionInProgress"
 EVENT_REASON: Final = "DeviceTaintManagerEviction"
 EVENT_MESSAGE: Final = "Marking for deletion"
+CONDITION_REASON: Final = "DeletionByDeviceTaintManager"
+CONDITION_MESSAGE: Final = "Device Taint manager: deleting due to NoExecute taint"
 
 DeviceKey = tuple[str, str, str]
 """(driver, pool, device)."""

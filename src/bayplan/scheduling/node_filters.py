@@ -14,10 +14,11 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from bayplan.api.core import Pod, Toleration
+from bayplan.api.tolerations import tolerates
 from bayplan.scheduling.cluster import NodeInfo, PodInfo, Ports
 from bayplan.scheduling.status import UNRESOLVABLE, UNSCHEDULABLE, Rejection
 
-__all__ = ["AFFINITY", "NODE_NAME", "intolerable_preferences", "shared_verdict", "tolerated", "tolerates"]
+__all__ = ["AFFINITY", "NODE_NAME", "intolerable_preferences", "shared_verdict", "tolerated"]
 
 UNSCHEDULABLE_TAINT: Final = "node.kubernetes.io/unschedulable"
 NODE_NAME: Final = Rejection("NodeName", ("node(s) didn't match the requested node name",), UNRESOLVABLE)
@@ -29,27 +30,6 @@ _NO_TOLERATIONS: Final[tuple[Toleration, ...]] = ()
 
 def tolerations(pod: Pod) -> Iterable[Toleration]:
     return (pod.spec.tolerations if pod.spec is not None else None) or _NO_TOLERATIONS
-
-
-def tolerates(toleration: Toleration, key: str, value: str, effect: str) -> bool:
-    """One toleration against one taint. Empty key with Exists matches all keys, empty effect all effects."""
-    if toleration.effect and toleration.effect != effect:
-        return False
-    if toleration.key and toleration.key != key:
-        return False
-    match toleration.operator or "Equal":
-        case "Exists":
-            return True
-        case "Equal":
-            return bool(toleration.key) and (toleration.value or "") == value
-        case "Gt" | "Lt" as operator:
-            try:
-                have, bound = int(value), int(toleration.value or "")
-            except ValueError:
-                return False
-            return have > bound if operator == "Gt" else have < bound
-        case _:
-            return False
 
 
 def tolerated(pod: Pod, key: str, value: str, effect: str) -> bool:
