@@ -108,7 +108,7 @@ def _kinds() -> tuple[Kind, ...]:
             "pods",
             short_names=("po",),
             categories=("all",),
-            subresources=("binding", "ephemeralcontainers", "eviction", "log", "resize", "status"),
+            subresources=("attach", "binding", "ephemeralcontainers", "eviction", "exec", "log", "resize", "status"),
         ),
         core("Secret", "secrets"),
         core("ServiceAccount", "serviceaccounts", short_names=("sa",), subresources=("token",)),

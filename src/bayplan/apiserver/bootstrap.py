@@ -48,16 +48,18 @@ USER_WRITES = _rule(
      "resourceclaims", "resourceclaimtemplates", "podgroups", "workloads", "leases"],
     WRITE,
 )  # fmt: skip
+USER_COMMANDS = _rule([""], ["pods/attach", "pods/exec"], READ + WRITE)
 
 CLUSTER_ROLES: dict[str, list[Object]] = {
     "cluster-admin": [_rule(["*"], ["*"], ["*"]), {"nonResourceURLs": ["*"], "verbs": ["*"]}],
     "admin": [
         USER_OBJECTS,
         USER_WRITES,
+        USER_COMMANDS,
         _rule([""], ["secrets", "namespaces"], READ),
         _rule([RBAC], ["roles", "rolebindings"], READ + WRITE),
     ],
-    "edit": [USER_OBJECTS, USER_WRITES, _rule([""], ["secrets", "namespaces"], READ)],
+    "edit": [USER_OBJECTS, USER_WRITES, USER_COMMANDS, _rule([""], ["secrets", "namespaces"], READ)],
     "view": [USER_OBJECTS, _rule([""], ["namespaces"], READ)],
     "system:basic-user": [
         _rule(["authorization.k8s.io"], ["selfsubjectaccessreviews", "selfsubjectrulesreviews"], ["create"]),

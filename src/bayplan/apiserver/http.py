@@ -14,14 +14,17 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import parse_qsl, unquote
 
-from aiohttp import web
+from aiohttp import WSMsgType, web
 from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.web_exceptions import HTTPRequestEntityTooLarge
+from multidict import MultiDict
 
 from bayplan.apiserver.authentication import AUTHENTICATED, UserInfo
 from bayplan.apiserver.errors import too_large
+from bayplan.apiserver.pod_streams import Tunnel
 from bayplan.apiserver.response import Response
 from bayplan.apiserver.server import MAX_BODY, APIServer
+from bayplan.wire.remote_command import ERROR, failure
 
 __all__ = ["Listener"]
 
@@ -83,7 +86,7 @@ class Listener:
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         path, _, text = request.raw_path.partition("?")
-        query = dict(parse_qsl(text, keep_blank_values=True)) if text else NO_QUERY
+        query = MultiDict(parse_qsl(text, keep_blank_values=True)) if text else NO_QUERY
         try:
             body = await _body(request) if request.body_exists else b""
         except HTTPRequestEntityTooLarge:
@@ -91,6 +94,8 @@ class Listener:
         headers = request.headers
         peer = _peer(request) if "Authorization" not in headers else None
         response = await self._api.handle(request.method, path, query, headers, body, peer)
+        if response.tunnel is not None:
+            return await _join(request, response.tunnel)
         if response.stream is None:
             return _whole(response)
         return await self._send_stream(request, response)
@@ -109,6 +114,38 @@ class Listener:
         with contextlib.suppress(ConnectionError):
             await answer.write_eof()
         return answer
+
+
+async def _join(request: web.BaseRequest, tunnel: Tunnel) -> web.StreamResponse:
+    """Carry messages between the client and a node until one of them has gone; the node then ends what it does for it."""
+    node, client = tunnel.socket, web.WebSocketResponse(protocols=(tunnel.protocol,))
+    try:
+        await client.prepare(request)
+        up, down = asyncio.create_task(_pump(client, node)), asyncio.create_task(_pump(node, client))
+        await asyncio.wait((up, down), return_when=asyncio.FIRST_COMPLETED)
+        up.cancel()
+        down.cancel()
+        _, last = await asyncio.gather(up, down, return_exceptions=True)
+        with contextlib.suppress(ConnectionError):
+            if last is False:  # without a last word kubectl would take it for a success
+                await client.send_bytes(failure("the connection to the node was lost"))
+            await client.close()
+    finally:
+        await node.close()
+    return client
+
+
+async def _pump(source: Any, sink: Any) -> bool:
+    """Until one of both has gone; returns whether the last word, a Status, was among the messages."""
+    told = False
+    with contextlib.suppress(ConnectionError):
+        async for message in source:
+            # The PyPI client sends what is text as text.
+            data = message.data.encode() if message.type is WSMsgType.TEXT else message.data
+            if isinstance(data, bytes) and data:
+                await sink.send_bytes(data)
+                told = told or data[0] == ERROR
+    return told
 
 
 async def _body(request: web.BaseRequest) -> bytes:

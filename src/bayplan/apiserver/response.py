@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
+
+if TYPE_CHECKING:
+    from bayplan.apiserver.pod_streams import Tunnel
 
 __all__ = ["JSON", "Response", "encode", "json_response"]
 
@@ -15,9 +18,9 @@ encode = msgspec.json.Encoder().encode
 
 
 class Response:
-    """An answer: a whole `body`, or for a watch or a log a `stream` of chunks (newline-ended documents)."""
+    """An answer: a whole `body`, for a watch or a log a `stream` of chunks, for a command a `tunnel` (status 101)."""
 
-    __slots__ = ("body", "content_type", "headers", "status", "stream", "warnings")
+    __slots__ = ("body", "content_type", "headers", "status", "stream", "tunnel", "warnings")
 
     def __init__(
         self,
@@ -27,6 +30,7 @@ class Response:
         stream: AsyncIterator[bytes] | None = None,
         warnings: list[str] | None = None,
         headers: dict[str, str] | None = None,
+        tunnel: Tunnel | None = None,
     ) -> None:
         self.status = status
         self.body = body
@@ -34,6 +38,7 @@ class Response:
         self.stream = stream
         self.warnings = warnings
         self.headers = headers
+        self.tunnel = tunnel
 
 
 def json_response(status: int, document: Any, warnings: list[str] | None = None) -> Response:

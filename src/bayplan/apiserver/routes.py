@@ -13,7 +13,13 @@ __all__ = ["Router", "Target"]
 COLLECTION_VERBS = {"GET": "list", "POST": "create", "DELETE": "deletecollection"}
 OBJECT_VERBS = {"GET": "get", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 SUBRESOURCE_VERBS = {"GET": "get", "PUT": "update", "PATCH": "patch", "POST": "create", "DELETE": "delete"}
-CREATE_SUBRESOURCES = frozenset({"binding", "eviction", "token"})
+ACTIONS = {
+    **dict.fromkeys(("binding", "eviction", "token"), ("POST",)),
+    **dict.fromkeys(("attach", "exec"), ("GET", "POST")),
+    "finalize": ("PUT",),
+    "log": ("GET",),
+}
+"""The methods of subresources that are no part of the object."""
 
 
 class Target:
@@ -31,7 +37,7 @@ class Target:
         """The API verb of an HTTP method here (watch is decided by the query); 405 where there is none."""
         if self.subresource:
             verb = SUBRESOURCE_VERBS.get(method)
-            if self.subresource in CREATE_SUBRESOURCES and method != "POST":
+            if method not in ACTIONS.get(self.subresource, SUBRESOURCE_VERBS):
                 verb = None
             return verb or _refuse()
         verb = OBJECT_VERBS.get(method) if self.name else COLLECTION_VERBS.get(method)

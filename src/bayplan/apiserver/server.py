@@ -10,6 +10,7 @@ import logging
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 import bayplan
@@ -35,15 +36,17 @@ from bayplan.apiserver.errors import (
 from bayplan.apiserver.expiry import expire_events
 from bayplan.apiserver.metrics import Metrics
 from bayplan.apiserver.negotiation import in_wanted_form
+from bayplan.apiserver.nodes import NodeConnections
 from bayplan.apiserver.openapi import OpenAPI
 from bayplan.apiserver.patching import patch
+from bayplan.apiserver.pod_streams import REMOTE, PodStreams
 from bayplan.apiserver.policy import Policy, rfc3339, utc_now
 from bayplan.apiserver.reads import get, list_objects
 from bayplan.apiserver.response import Response, encode, json_response
 from bayplan.apiserver.reviews import Reviews
 from bayplan.apiserver.routes import Router
 from bayplan.apiserver.served import Served
-from bayplan.apiserver.subresources import CREATED_BY_POST, Subresources
+from bayplan.apiserver.subresources import Subresources
 from bayplan.apiserver.tokens import TokenSigner
 from bayplan.apiserver.watches import watch
 from bayplan.apiserver.writes import Writer
@@ -65,7 +68,8 @@ class APIServer:
     """Kubernetes' API over a store.
 
     `authenticator` knows the tokens; `signing_key` (a private EC key, or a function that gives one) lets it issue service
-    account tokens; `audit` gets a line per write. `start` must have been awaited before requests are served.
+    account tokens; `node_client` gives the files of the client certificate that agents ask for;
+    `audit` gets a line per write. `start` must have been awaited before requests are served.
     """
 
     def __init__(
@@ -76,6 +80,7 @@ class APIServer:
         authenticator: Authenticator | None = None,
         authorizer: Authorizer | None = None,
         signing_key: Any = None,
+        node_client: Callable[[], tuple[Path, Path]] | None = None,
         audit: AuditLog | None = None,
         clock: Callable[[], datetime] = utc_now,
     ) -> None:
@@ -101,6 +106,8 @@ class APIServer:
             self.authenticator.service_account = signer.user
         self._subresources = Subresources(self.served, self._writer, self._deleter, signer)
         self._reviews = Reviews(self.authenticator, self.authorizer)
+        self._nodes = NodeConnections(node_client)
+        self._streams = PodStreams(store, self.served, self._nodes)
         self._discovery = Discovery(self.served)
         self._openapi = OpenAPI(self.served, bayplan.__version__)
 
@@ -119,6 +126,7 @@ class APIServer:
         self.stopping = True
         for feed in list(self._open_feeds):
             feed.close()
+        await self._nodes.close()
 
     # -- the entry point ----------------------------------------------------------------------------------------
 
@@ -213,6 +221,9 @@ class APIServer:
         kind = target.resource.kind
         trace.verb, trace.group, trace.resource = verb, kind.group, kind.plural
         self._check(user, verb, target, query)
+        if target.subresource in REMOTE:
+            trace.verb = "connect"
+            self._check(user, "create", target, query)  # a WebSocket begins with a GET, but is no reading
         call = Call(target, method, verb, query, headers, body, user)
         if method != "GET":
             call.check_options()
@@ -223,7 +234,11 @@ class APIServer:
         subresource = target.subresource
         if call.resource.kind.namespaced and not target.namespace and verb not in ("list", "watch"):
             raise method_not_allowed()  # all namespaces at once can only be read
-        if verb == "get" and not (subresource in CREATED_BY_POST or subresource == "log"):
+        if subresource == "log":
+            return await self._streams.log(call)
+        if subresource in REMOTE:
+            return await self._streams.remote(call)
+        if verb == "get":
             return await get(self.store, call)
         if verb == "list":
             return await list_objects(self.store, call)
@@ -245,13 +260,6 @@ class APIServer:
             return await self._deleter.delete(call)
         if verb == "deletecollection":
             return await self._deleter.delete_collection(call)
-        if subresource == "log":
-            raise StatusError(
-                501,
-                "NotImplemented",
-                "this server does not forward logs: read logs/pods/NAMESPACE_POD_UID/CONTAINER/0.log in the agent's "
-                "--root-dir (DATA-DIR/node with bayplan up)",
-            )
         raise method_not_allowed()
 
     async def _created(self, call: Call, response: Response) -> Response:

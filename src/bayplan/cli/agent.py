@@ -13,6 +13,7 @@ from bayplan.api.config import ConfigError, KubeletConfiguration
 from bayplan.api.gates import GateError
 from bayplan.client.api import Client
 from bayplan.client.errors import ClientError
+from bayplan.client.kubeconfig import KubeconfigError, read_kubeconfig
 from bayplan.components.agent import (
     DEFAULT_ROOT,
     AgentError,
@@ -66,6 +67,15 @@ from bayplan.wire.rpc import SocketPathError
     help="Whether containers may run commands on this host.",
 )
 @click.option("--node-ip", default="", metavar="IP", help="Address of the Node; default: that of the default route.")
+@click.option(
+    "--address",
+    default="127.0.0.1",
+    show_default=True,
+    help="Where logs, exec and attach are served; API servers on other hosts reach no loopback address.",
+)
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=0, show_default=True, help="Their port; 0 takes a free one."
+)
 @click.option("--node-labels", default="", metavar="A=B,C=D", help="Labels of the Node.")
 @click.option(
     "--node",
@@ -86,6 +96,8 @@ def agent(
     feature_gates: str,
     allow_host_commands: bool,
     node_ip: str,
+    address: str,
+    port: int,
     node_labels: str,
     simulated: Sequence[str],
     metrics_port: int | None,
@@ -121,6 +133,9 @@ def agent(
             allow_host_commands=allow_host_commands,
             node_ip=node_ip,
             labels=labels,
+            client_ca=read_kubeconfig(path).ca,
+            address=address,
+            port=port,
         )
         _run(path, lambda client: running_node(client, settings), metrics_port)
     except StartupError as error:
@@ -137,6 +152,7 @@ def agent(
         NodeInUse,
         SocketPathError,
         TreeError,
+        KubeconfigError,
         ClientError,
     ) as error:
         raise click.ClickException(" ".join(str(error).split())) from None

@@ -13,6 +13,7 @@ import fcntl
 import logging
 import os
 import re
+import ssl
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -26,6 +27,7 @@ from bayplan.api.config import ConfigError, KubeletConfiguration, decode_kubelet
 from bayplan.api.gates import FeatureGates
 from bayplan.client.api import Client
 from bayplan.client.events import EventRecorder
+from bayplan.components.certificates import self_signed
 from bayplan.machine.describe import DescriptionError
 from bayplan.machine.sysfs import SysfsError
 from bayplan.machine.topology import Machine
@@ -38,8 +40,10 @@ from bayplan.node.plugins import DriverRegistry, PluginWatcher
 from bayplan.node.runtime.contract import Runtime
 from bayplan.node.runtime.none import NoneRuntime
 from bayplan.node.runtime.process import ProcessRuntime
+from bayplan.node.server import NodeServer
 from bayplan.node.slice_cleanup import DELAY_SECONDS, SliceCleanup
 from bayplan.node.sysfs import TreeError, real_machine, resolve_machine
+from bayplan.wire.remote_command import Endpoint
 from bayplan.wire.rpc import unix_target
 
 __all__ = [
@@ -78,6 +82,11 @@ class NodeSettings:
     node_ip: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
     slice_cleanup_seconds: float = DELAY_SECONDS
+    client_ca: bytes = b""
+    """Whose certificates may ask for logs and commands, PEM; without it none of that is served."""
+    address: str = "127.0.0.1"
+    """Where that is served; API servers on other hosts reach no loopback address."""
+    port: int = 0
 
 
 @dataclass(frozen=True)
@@ -164,6 +173,7 @@ async def running_node(client: Client, settings: NodeSettings) -> AsyncIterator[
         facts = host_facts(root, runtime=settings.runtime, labels=settings.labels, address=settings.node_ip)
         drivers = DriverRegistry()
         stack.push_async_callback(drivers.close)
+        server, endpoint = await _serving(stack, settings)
         options = AgentOptions(
             node_name=settings.node_name,
             machine=machine,
@@ -174,9 +184,11 @@ async def running_node(client: Client, settings: NodeSettings) -> AsyncIterator[
             cdi_directories=(Path("/etc/cdi"), Path("/var/run/cdi"), root / "cdi"),
             facts=facts,
             allow_host_commands=settings.allow_host_commands,
+            endpoint=endpoint,
         )
         fleet = Fleet(client)
-        fleet.add(Agent(options, client, runtime, recorder, drivers, time.time))
+        agent = server.agent = Agent(options, client, runtime, recorder, drivers, time.time)
+        fleet.add(agent)
         plugins = PluginWatcher(registry, drivers)
         await plugins.scan()  # drivers that were here before: pods that wait for them need not wait for the next look
         stack.push_async_callback(_cancel, asyncio.create_task(plugins.run(), name="plugin-watcher"))
@@ -188,6 +200,24 @@ async def running_node(client: Client, settings: NodeSettings) -> AsyncIterator[
         await fleet.start()
         cleanup.start()
         yield RunningAgents(fleet, drivers)
+
+
+async def _serving(stack: contextlib.AsyncExitStack, settings: NodeSettings) -> tuple[NodeServer, Endpoint | None]:
+    """Serve logs and commands, unless the configuration or a missing authority forbids it."""
+    server, config = NodeServer(), settings.config
+    if not (settings.client_ca and config.enable_server and config.enable_debugging_handlers):
+        return server, None
+    certificate, key = self_signed(settings.root_dir / "pki", f"{settings.node_name}", settings.address)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    context.load_verify_locations(cadata=settings.client_ca.decode())
+    context.verify_mode = ssl.CERT_REQUIRED
+    stack.push_async_callback(server.stop)
+    try:
+        port = await server.start(settings.address, settings.port, context)
+    except OSError as error:
+        raise AgentError(f"--address {settings.address} --port {settings.port}: {error.strerror or error}") from error
+    return server, Endpoint(address=settings.address, port=port, certificate=certificate.read_text())
 
 
 @contextlib.asynccontextmanager

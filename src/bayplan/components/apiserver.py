@@ -155,7 +155,12 @@ async def _start(settings: Settings, undo: list[Callable[[], Any]]) -> RunningAP
     audit, closers = _audit(settings)
     undo.extend(closers)
     api = APIServer(
-        store, settings.gates, authenticator=tokens.authenticator, signing_key=authority.token_key, audit=audit
+        store,
+        settings.gates,
+        authenticator=tokens.authenticator,
+        signing_key=authority.token_key,
+        node_client=authority.node_client,
+        audit=audit,
     )
     await api.start()
     undo.append(_regularly(api, tokens))

@@ -13,7 +13,8 @@ import hashlib
 import ipaddress
 import os
 import ssl
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 
-__all__ = ["Authority", "AuthorityError", "locked", "write_private"]
+__all__ = ["Authority", "AuthorityError", "locked", "self_signed", "write_private"]
 
 CA_YEARS = 10
 LEAF_DAYS = 365
@@ -89,14 +90,7 @@ class Authority:
     def server_context(self, addresses: Iterable[str]) -> ssl.SSLContext:
         """A TLS context that serves under these addresses and verifies client certificates where one is shown."""
         wanted = sorted({*addresses, "127.0.0.1", "::1"})
-        certificate, key = self._serving / "server.crt", self._serving / "server.key"
-        note = self._serving / "server.addresses"
-        wanted_note = [f"authority {hashlib.sha256(self.ca_pem).hexdigest()}", *wanted]
-        if not self._good(certificate, key, note, wanted_note):
-            chain, private = self._issue("bayplan-apiserver", [], wanted, server=True)
-            write_private(key, private)
-            write_private(certificate, chain)
-            write_private(note, "\n".join(wanted_note).encode())
+        certificate, key = self._leaf("server", "bayplan-apiserver", [], wanted, server=True)
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.load_cert_chain(certificate, key)
@@ -107,6 +101,12 @@ class Authority:
     def client_certificate(self, user: str, groups: Iterable[str]) -> tuple[bytes, bytes]:
         """A client certificate for a user and the private key, both PEM."""
         return self._issue(user, list(groups), [], server=False)
+
+    def node_client(self) -> tuple[Path, Path]:
+        """Certificate and key with which this server asks agents for logs and commands."""
+        return self._leaf(
+            "apiserver-kubelet-client", "kube-apiserver-kubelet-client", ["system:masters"], [], server=False
+        )
 
     def token_key(self) -> EllipticCurvePrivateKey:
         """The key that signs service account tokens."""
@@ -122,11 +122,17 @@ class Authority:
             raise ValueError(f"{self._token_key} holds no EC key")
         return found
 
-    def _good(self, certificate: Path, key: Path, note: Path, wanted: list[str]) -> bool:
-        if not (certificate.exists() and key.exists() and note.exists()) or note.read_text().split("\n") != wanted:
-            return False
-        age = datetime.now(UTC).timestamp() - certificate.stat().st_mtime
-        return age < (LEAF_DAYS - RENEW_DAYS) * 86400
+    def _leaf(self, stem: str, user: str, groups: list[str], addresses: list[str], server: bool) -> tuple[Path, Path]:
+        """Certificate and key in files named after ``stem``; made anew when they would be others, or end soon."""
+        certificate, key, note = (self._serving / f"{stem}.{part}" for part in ("crt", "key", "addresses"))
+        wanted = "\n".join([f"authority {hashlib.sha256(self.ca_pem).hexdigest()}", *addresses])
+        good = certificate.exists() and key.exists() and note.exists() and note.read_text() == wanted
+        if not good or time.time() - certificate.stat().st_mtime > (LEAF_DAYS - RENEW_DAYS) * 86400:
+            chain, private = self._issue(user, groups, addresses, server)
+            write_private(key, private)
+            write_private(certificate, chain)
+            write_private(note, wanted.encode())
+        return certificate, key
 
     def _make_ca(self) -> None:
         from cryptography import x509
@@ -135,16 +141,9 @@ class Authority:
 
         key = ec.generate_private_key(ec.SECP256R1())
         name = _name("bayplan-ca", [])
-        now = datetime.now(UTC)
         usage = x509.KeyUsage(True, False, False, False, False, True, True, False, False)
         certificate = (
-            x509.CertificateBuilder()
-            .subject_name(name)
-            .issuer_name(name)
-            .public_key(key.public_key())
-            .serial_number(x509.random_serial_number())
-            .not_valid_before(now - timedelta(hours=1))
-            .not_valid_after(now + timedelta(days=365 * CA_YEARS))
+            _builder(name, name, key, 365 * CA_YEARS)
             .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
             .add_extension(usage, critical=True)
             .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
@@ -164,17 +163,10 @@ class Authority:
         if not isinstance(ca_key, ec.EllipticCurvePrivateKey):
             raise ValueError(f"{self._ca_key} holds no EC key")
         key = ec.generate_private_key(ec.SECP256R1())
-        now = datetime.now(UTC)
         purpose = ExtendedKeyUsageOID.SERVER_AUTH if server else ExtendedKeyUsageOID.CLIENT_AUTH
         authority_key = x509.AuthorityKeyIdentifier.from_issuer_public_key(ca_key.public_key())
         builder = (
-            x509.CertificateBuilder()
-            .subject_name(_name(user, groups))
-            .issuer_name(ca.subject)
-            .public_key(key.public_key())
-            .serial_number(x509.random_serial_number())
-            .not_valid_before(now - timedelta(hours=1))
-            .not_valid_after(now + timedelta(days=LEAF_DAYS))
+            _builder(_name(user, groups), ca.subject, key, LEAF_DAYS)
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
             .add_extension(x509.ExtendedKeyUsage([purpose]), critical=False)
             .add_extension(authority_key, critical=False)
@@ -185,6 +177,38 @@ class Authority:
         return certificate.public_bytes(serialization.Encoding.PEM), _pem(key)
 
 
+def self_signed(directory: Path, name: str, address: str) -> tuple[Path, Path]:
+    """A certificate of nobody's authority for a server that tells its clients which one it has; made anew each time."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    certificate, key_file = directory / "kubelet.crt", directory / "kubelet.key"
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = _name(name, [])
+    builder = _builder(subject, subject, key, 365 * CA_YEARS)
+    builder = builder.add_extension(x509.SubjectAlternativeName(_alternatives([address], ())), critical=False)
+    write_private(key_file, _pem(key))
+    write_private(certificate, builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM))
+    return certificate, key_file
+
+
+def _builder(subject: Any, issuer: Any, key: EllipticCurvePrivateKey, days: int) -> Any:
+    from cryptography import x509
+
+    now = datetime.now(UTC)
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(hours=1))
+        .not_valid_after(now + timedelta(days=days))
+    )
+
+
 def _name(common: str, organizations: list[str]) -> Any:
     from cryptography import x509
     from cryptography.x509.oid import NameOID
@@ -193,15 +217,15 @@ def _name(common: str, organizations: list[str]) -> Any:
     return x509.Name([*parts, x509.NameAttribute(NameOID.COMMON_NAME, common)])
 
 
-def _alternatives(addresses: list[str]) -> list[Any]:
+def _alternatives(addresses: list[str], names: Sequence[str] = NAMES) -> list[Any]:
     from cryptography import x509
 
-    found: list[Any] = [x509.DNSName(name) for name in NAMES]
+    found: list[Any] = [x509.DNSName(name) for name in names]
     for address in addresses:
         try:
             found.append(x509.IPAddress(ipaddress.ip_address(address)))
         except ValueError:
-            if address not in NAMES:
+            if address not in names:
                 found.append(x509.DNSName(address))
     return found
 

@@ -38,6 +38,7 @@ from bayplan.node.resource_keeper import ResourceKeeper, parse_duration
 from bayplan.node.restart import BackoffPolicy
 from bayplan.node.runtime.contract import Resources, Run, Runtime, RuntimeFailure, UnknownRun
 from bayplan.wire.cdi import Cache
+from bayplan.wire.remote_command import Endpoint
 
 __all__ = ["Agent", "AgentOptions"]
 
@@ -62,6 +63,8 @@ class AgentOptions:
     simulated: bool = False
     shape: str | None = None
     """The encoded shape of machine and settings, where many nodes share one."""
+    endpoint: Endpoint | None = None
+    """Where the node serves logs and commands, if it does."""
 
 
 class Agent:
@@ -120,6 +123,7 @@ class Agent:
             options.gates,
             {ANNOTATION: self.keeper.annotation()},
             self.clock(),
+            endpoint=options.endpoint,
         )
 
     # -- start and end
@@ -200,6 +204,14 @@ class Agent:
         runner = self.runners.get(_uid(pod))
         if runner is not None:
             runner.deliver(m.Removed())
+
+    def runner(self, namespace: str, name: str) -> PodRunner | None:
+        """The runner of the pod with this name; the newest, where an earlier one is still being cleaned up."""
+        for runner in reversed(self.runners.values()):
+            metadata = runner.pod.metadata
+            if metadata is not None and metadata.name == name and metadata.namespace == namespace:
+                return runner
+        return None
 
     def _add(self, pod: Pod, runs: Sequence[Run]) -> None:
         runner = self.runners[_uid(pod)] = PodRunner(self, pod, runs)

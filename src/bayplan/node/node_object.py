@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from bayplan.api.config import ConfigError, KubeletConfiguration
 from bayplan.api.core import (
+    DaemonEndpoint,
     Node,
     NodeAddress,
     NodeCondition,
@@ -28,6 +29,7 @@ from bayplan.api.meta import ObjectMeta
 from bayplan.api.quantity import Quantity, QuantityError
 from bayplan.machine.topology import Machine
 from bayplan.node.times import format_time
+from bayplan.wire.remote_command import ENDPOINT_ANNOTATION, Endpoint, encode_endpoint
 
 __all__ = ["HostFacts", "build_node", "capacity_of", "declared_features", "node_resources"]
 
@@ -120,8 +122,12 @@ def build_node(
     *,
     ready: bool = True,
     ready_message: str = "bayplan agent is posting ready status",
+    endpoint: Endpoint | None = None,
 ) -> Node:
-    """The object as the agent registers it. Conditions carry ``now`` as the time of heartbeat and transition."""
+    """The object as the agent registers it; ``endpoint``: where it serves logs and commands.
+
+    Conditions carry ``now`` as the time of heartbeat and transition.
+    """
     status = NodeStatus(
         capacity=_quantities(capacity),
         allocatable=_quantities(allocatable),
@@ -139,7 +145,9 @@ def build_node(
             os_image=facts.os_image,
             system_uuid=facts.system_uuid,
         ),
-        daemon_endpoints=NodeDaemonEndpoints(),
+        daemon_endpoints=NodeDaemonEndpoints(
+            kubelet_endpoint=DaemonEndpoint(port=endpoint.port) if endpoint is not None else None
+        ),
         declared_features=declared_features(gates),
     )
     labels = {
@@ -151,7 +159,10 @@ def build_node(
     spec = NodeSpec(
         pod_cidr=config.pod_cidr or None, provider_id=config.provider_id or None, taints=config.register_with_taints
     )
-    metadata = ObjectMeta(name=name, labels=labels, annotations=dict(annotations))
+    notes = dict(annotations)
+    if endpoint is not None:
+        notes[ENDPOINT_ANNOTATION] = encode_endpoint(endpoint)
+    metadata = ObjectMeta(name=name, labels=labels, annotations=notes)
     return Node(api_version="v1", kind="Node", metadata=metadata, spec=spec, status=status)
 
 

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from multidict import CIMultiDict
 
 from bayplan.api.gates import FeatureGates
 from bayplan.apiserver.response import Response
@@ -54,7 +55,7 @@ class Caller:
         else:
             data = body if isinstance(body, bytes) else json.dumps(body).encode()
             named.setdefault("Content-Type", "application/json")
-        return await self.api.handle(method, path, query or {}, {**self.headers, **named}, data)
+        return await self.api.handle(method, path, query or {}, CIMultiDict({**self.headers, **named}), data)
 
     async def call(
         self, method: str, path: str, body: Any = None, query: dict[str, str] | None = None, **headers: str

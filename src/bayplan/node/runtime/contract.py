@@ -11,9 +11,12 @@ Rules that every implementation keeps:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from bayplan.node.runtime.execution import Execution
 
 UNKNOWN_EXIT_CODE = 137
 """The exit code of a run whose end nobody saw, as the kubelet reports it (reason ``ContainerStatusUnknown``)."""
@@ -168,6 +171,14 @@ class Runtime(Protocol):
 
         Raises:
             RuntimeFailure: it still runs.
+        """
+        ...
+
+    async def exec(self, run_id: str, command: Sequence[str], *, tty: bool = False, stdin: bool = False) -> Execution:
+        """Runs a command beside the container's own, with its resources, environment and directory; it ends with the run.
+
+        Raises:
+            UnknownRun: no such run. RuntimeFailure: it does not run, or the command cannot be executed.
         """
         ...
 

@@ -11,15 +11,18 @@ import contextlib
 import os
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
 from bayplan.node.runtime.contract import ContainerSpec, ExitStatus, Resources, Run, RuntimeFailure, UnknownRun
 from bayplan.node.runtime.records import merged_resources
+
+if TYPE_CHECKING:
+    from bayplan.node.runtime.execution import Execution
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +135,10 @@ class NoneRuntime:
         del self._runs[run_id]
         self.journal.append(Recorded("remove", run_id))
         self._save()
+
+    async def exec(self, run_id: str, command: Sequence[str], *, tty: bool = False, stdin: bool = False) -> Execution:
+        """See :meth:`bayplan.node.runtime.contract.Runtime.exec`. Never possible here."""
+        raise RuntimeFailure("ExecError", f"nothing runs on this node: {self._get(run_id).name} is simulated")
 
     def runs(self) -> list[Run]:
         """See :meth:`bayplan.node.runtime.contract.Runtime.runs`."""

@@ -21,7 +21,8 @@ import shutil
 import signal
 import time
 import zlib
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,7 @@ from bayplan.node.runtime.contract import (
     RuntimeFailure,
     UnknownRun,
 )
+from bayplan.node.runtime.execution import Execution, exec_request
 from bayplan.node.runtime.launcher import Launcher, LauncherGone
 from bayplan.node.runtime.processes import AffinityError, descendants, is_same, set_affinity, signal_process
 from bayplan.node.runtime.records import (
@@ -65,6 +67,9 @@ class _Tracked:
     handle: int = -1
     poll: asyncio.Task[None] | None = None
     killed: bool = False
+    executions: set[Execution] = field(default_factory=set)
+    moving: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held while threads are moved, and while a command starts: it must not begin on CPUs that were just taken away."""
 
 
 class ProcessRuntime:
@@ -192,6 +197,7 @@ class ProcessRuntime:
             shim_pid=int(known.get("shimPid", 0)),
             shim_ticks=int(known.get("shimTicks", 0)),
         )
+        tracked.done.add_done_callback(lambda _: _abandon(tracked))
         return tracked
 
     def _watch_shim(self, tracked: _Tracked) -> None:
@@ -297,6 +303,8 @@ class ProcessRuntime:
             found.update(dict.fromkeys(descendants(pid)))
         if is_same(tracked.shim_pid, tracked.shim_ticks):
             found.update(dict.fromkeys(descendants(tracked.shim_pid)))
+        for execution in tracked.executions:
+            found.update(dict.fromkeys(descendants(execution.pid)))
         found.update(dict.fromkeys(self._cgroups.members(tracked.run.id)))
         return list(found)
 
@@ -307,6 +315,11 @@ class ProcessRuntime:
     async def update(self, run_id: str, resources: Resources) -> Resources:
         """See :meth:`bayplan.node.runtime.contract.Runtime.update`."""
         tracked = self._get(run_id)
+        async with tracked.moving:
+            return await self._update(tracked, resources)
+
+    async def _update(self, tracked: _Tracked, resources: Resources) -> Resources:
+        run_id = tracked.run.id
         if tracked.done.done():
             return tracked.run.resources
         problems = await asyncio.to_thread(self._cgroups.apply, run_id, resources)
@@ -324,6 +337,22 @@ class ProcessRuntime:
             shim.write_json(str(tracked.directory / "resources.json"), asdict(merged))
         return merged
 
+    async def exec(self, run_id: str, command: Sequence[str], *, tty: bool = False, stdin: bool = False) -> Execution:
+        """See :meth:`bayplan.node.runtime.contract.Runtime.exec`."""
+        tracked = self._get(run_id)
+        async with tracked.moving:
+            request = read_record(tracked.directory / "spec.json")
+            if tracked.done.done() or request is None:
+                raise RuntimeFailure("ExecError", f"container {tracked.run.name} is not running")
+            resources = tracked.run.resources
+            wanted = exec_request(request, list(bits(resources.cpus_mask)), resources.mems_mask, command, tty)
+            execution = await Execution.start(wanted, tty=tty, stdin=stdin)
+            tracked.executions.add(execution)
+        execution.ended.add_done_callback(lambda _: tracked.executions.discard(execution))
+        if tracked.done.done():
+            execution.abandon()
+        return execution
+
     async def remove(self, run_id: str) -> None:
         """See :meth:`bayplan.node.runtime.contract.Runtime.remove`."""
         tracked = self._tracked.get(run_id)
@@ -332,6 +361,8 @@ class ProcessRuntime:
         if not tracked.done.done():
             raise RuntimeFailure("RemoveContainerError", f"{run_id} still runs")
         del self._tracked[run_id]
+        for execution in list(tracked.executions):
+            await execution.close()
         await asyncio.to_thread(self._cgroups.remove, run_id)
         shutil.rmtree(tracked.directory, ignore_errors=True)
 
@@ -348,6 +379,8 @@ class ProcessRuntime:
             self._unwatch(tracked)
             if tracked.poll is not None:
                 tracked.poll.cancel()
+            for execution in list(tracked.executions):
+                await execution.close()
         await self._launcher.close()
         await asyncio.to_thread(self._cgroups.close)
 
@@ -359,3 +392,8 @@ class ProcessRuntime:
 
     def _status(self, tracked: _Tracked) -> Run:
         return replace(tracked.run, exit=tracked.done.result()) if tracked.done.done() else tracked.run
+
+
+def _abandon(tracked: _Tracked) -> None:
+    for execution in tracked.executions:
+        execution.abandon()

@@ -127,16 +127,35 @@ class Log:
             self.size += os.write(self.file, data)
 
 
+class Refused(Exception):
+    """What a container or a command asks for cannot be had; ``str`` of it says what and why."""
+
+
 def container(spec: dict[str, Any], go: int, report: int, streams: list[int]) -> None:
     """The container's process, from the fork to the execution of its command. Never returns.
 
     What the shim has to know goes to ``report`` as JSON lines: a failure (``reason``, ``message``) or a ``note``.
     """
-    step, about = "CreateContainerError", ""
+    step = "CreateContainerError"
     try:
         os.setsid()
         if os.read(go, 1) != b".":  # until the shim has recorded who we are; it died before that
             os._exit(EXIT_CANNOT_RUN)
+        confine(spec, report, [os.open("/dev/null", os.O_RDONLY), *streams])
+        if not spec["command"]:
+            pause(report)
+        step = "RunContainerError"
+        execute(spec)
+    except BaseException as error:
+        tell(report, reason=step, message=str(error))
+    finally:
+        os._exit(EXIT_CANNOT_RUN)
+
+
+def confine(spec: dict[str, Any], report: int, streams: list[int]) -> None:
+    """Puts this process where the container is: control groups, CPUs, memory, directory. Raises :class:`Refused`."""
+    about = ""
+    try:
         for about in spec["join"]:
             with open(about, "wb", buffering=0) as procs:
                 procs.write(b"0")
@@ -148,23 +167,26 @@ def container(spec: dict[str, Any], go: int, report: int, streams: list[int]) ->
             tell(report, note=problem)
         if about := spec["workingDir"]:
             os.chdir(about)
-        about = ""
-        for number, stream in enumerate([os.open("/dev/null", os.O_RDONLY), *streams]):
-            os.dup2(stream, number)
-        for default in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGCHLD, signal.SIGHUP, signal.SIGTERM, signal.SIGINT):
-            signal.signal(default, signal.SIG_DFL)
-        signal.pthread_sigmask(signal.SIG_SETMASK, ())
-        command = spec["command"]
-        if not command:
-            pause(report)
-        step, about = "RunContainerError", command[0]
-        environment = {"PATH": DEFAULT_PATH, **spec["env"]}
-        os.execvpe(command[0], command, environment)  # closes everything but 0, 1, 2: all are close-on-exec
-    except BaseException as error:
-        text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        tell(report, reason=step, message=f"{about}: {text}" if about else text)
-    finally:
-        os._exit(EXIT_CANNOT_RUN)
+    except (OSError, ValueError) as error:
+        raise Refused(f"{about}: {_text(error)}") from error
+    for number, stream in enumerate(streams):
+        os.dup2(stream, number)
+    for default in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGCHLD, signal.SIGHUP, signal.SIGTERM, signal.SIGINT):
+        signal.signal(default, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+
+
+def execute(spec: dict[str, Any]) -> None:
+    """Becomes the command; everything but 0, 1, 2 is close-on-exec. Raises :class:`Refused`."""
+    command = spec["command"]
+    try:
+        os.execvpe(command[0], command, {"PATH": DEFAULT_PATH, **spec["env"]})
+    except (OSError, ValueError) as error:
+        raise Refused(f"{command[0]}: {_text(error)}") from error
+
+
+def _text(error: Exception) -> str:
+    return error.strerror if isinstance(error, OSError) and error.strerror else str(error)
 
 
 def set_oom_score(score: int) -> None:
