@@ -23,6 +23,7 @@ __all__ = [
     "encode_object",
     "encode_value",
     "list_body",
+    "list_metadata",
     "object_bytes",
     "value_bytes",
 ]
@@ -83,13 +84,18 @@ def decode_record(record: Record) -> Object:
     return obj
 
 
-def list_body(resource: Resource, records: list[Record], revision: int, next_page: str, remaining: int) -> bytes:
-    """The JSON of a list: an envelope around the items' own bytes."""
+def list_metadata(revision: int, next_page: str, remaining: int) -> Object:
+    """The metadata of a list."""
     metadata: Object = {"resourceVersion": str(revision)}
     if next_page:
         metadata["continue"] = next_page
         if remaining:
             metadata["remainingItemCount"] = remaining
+    return metadata
+
+
+def list_body(resource: Resource, records: list[Record], metadata: Object) -> bytes:
+    """The JSON of a list: an envelope around the items' own bytes."""
     kind = resource.kind
     head = b'{"kind":"%bList","apiVersion":"%b","metadata":%b,"items":[' % (
         kind.kind.encode(),

@@ -214,7 +214,7 @@ def _all_fields(resource: Resource, metadata: Object, parts: dict[str, msgspec.R
     for key, raw in parts.items():
         if key == "metadata":
             node = fieldsets.of_field(type_name, key, metadata)
-        elif key == "status" and key in resource.kind.subresources:
+        elif key in ("kind", "apiVersion") or (key == "status" and key in resource.kind.subresources):
             continue
         else:
             text = bytes(raw)

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from bayplan.apiserver.call import Call
-from bayplan.apiserver.encoding import list_body, object_bytes
+from bayplan.apiserver.encoding import list_body, list_metadata, object_bytes
 from bayplan.apiserver.errors import (
     StatusError,
     bad_request,
@@ -19,6 +19,7 @@ from bayplan.apiserver.errors import (
     too_large_resource_version,
 )
 from bayplan.apiserver.managed import all_shown, shown
+from bayplan.apiserver.partial import partial_list, partial_object, partial_wanted
 from bayplan.apiserver.response import JSON, Response
 from bayplan.apiserver.selectors import Selection, selection
 from bayplan.apiserver.tables import table_wanted, tabulate
@@ -133,7 +134,10 @@ async def get(store: Store, call: Call) -> Response:
     columns = table_wanted(call.accept)
     if columns:
         return tabulate(call, columns, [record], record.revision)
-    return Response(200, object_bytes(call.resource, shown(call, record), record.revision), JSON)
+    value = shown(call, record)
+    if partial_wanted(call.accept):
+        return Response(200, partial_object(value, record.revision), JSON)
+    return Response(200, object_bytes(call.resource, value, record.revision), JSON)
 
 
 async def list_objects(store: Store, call: Call) -> Response:
@@ -158,7 +162,10 @@ async def list_objects(store: Store, call: Call) -> Response:
     if columns:
         return tabulate(call, columns, records, listing.revision, next_page, remaining)
     records = await all_shown(call, records)
-    return Response(200, list_body(call.resource, records, listing.revision, next_page, remaining), JSON)
+    metadata = list_metadata(listing.revision, next_page, remaining)
+    if partial_wanted(call.accept):
+        return Response(200, partial_list([partial_object(r.value, r.revision) for r in records], metadata), JSON)
+    return Response(200, list_body(call.resource, records, metadata), JSON)
 
 
 async def _read(store: Store, prefix: str, options: ListOptions) -> Listing:

@@ -10,18 +10,19 @@ from bayplan.apiserver.call import Call
 from bayplan.apiserver.deletion import Deleter, finished
 from bayplan.apiserver.encoding import decode_value, value_bytes
 from bayplan.apiserver.errors import StatusError, bad_request, conflict, not_found, not_found_path
-from bayplan.apiserver.response import Response, json_response
+from bayplan.apiserver.response import JSON, Response, json_response
 from bayplan.apiserver.routes import Target
 from bayplan.apiserver.served import Served
+from bayplan.apiserver.token_requests import TOKEN_REQUEST, request_token
 from bayplan.apiserver.tokens import TokenSigner
 from bayplan.apiserver.writes import Writer
 from bayplan.storage.contract import Conflict, NotFound, Record
 
-__all__ = ["CREATED_BY_POST", "Subresources"]
+__all__ = ["Subresources"]
 
 Object = dict[str, Any]
-CREATED_BY_POST = frozenset({"binding", "eviction", "token"})
 BINDING = "io.k8s.api.core.v1.Binding"
+EVICTION = "io.k8s.api.policy.v1.Eviction"
 
 
 class Subresources:
@@ -37,25 +38,28 @@ class Subresources:
         """The answer to a POST."""
         match call.target.subresource:
             case "binding":
-                return await self.bind(call, self._document(call))
+                return await self.bind(call, parse(call.body, call.content_type or JSON))
             case "eviction":
                 return await self._evict(call)
             case "token":
-                return await self._token(call)
+                wanted = self._document(call, TOKEN_REQUEST) if call.body.strip() else {}
+                return await request_token(self._writer.store, self._served, self._signer, call, wanted)
         raise not_found_path()
 
-    def _document(self, call: Call) -> Object:
-        document = parse(call.body, call.content_type or "application/json")
+    def _document(self, call: Call, type_name: str, given: Any = None) -> Object:
+        """The body (or what was read of it) as an object of a type."""
+        document = parse(call.body, call.content_type or JSON) if given is None else given
         if not isinstance(document, dict):
             raise bad_request(f"the body of {call.target.subresource} must be an object")
-        return document
-
-    async def bind(self, call: Call, document: Object) -> Response:
-        """Bind a pod to a node: 201, or 409 where it is bound already."""
         try:
-            binding = decode(BINDING, document).object
+            return decode(type_name, document).object
         except DecodeError as error:
-            raise bad_request(f'Binding in version "v1" cannot be handled as a Binding: {error}') from None
+            kind = type_name.rpartition(".")[2]
+            raise bad_request(f'{kind} in version "v1" cannot be handled as a {kind}: {error}') from None
+
+    async def bind(self, call: Call, document: Any) -> Response:
+        """Bind a pod to a node: 201, or 409 where it is bound already."""
+        binding = self._document(call, BINDING, document)
         if (binding.get("metadata") or {}).get("name") not in (None, "", call.target.name):
             raise bad_request("name in URL does not match name in Binding object")
         if (binding.get("metadata") or {}).get("namespace") not in (None, "", call.target.namespace):
@@ -86,10 +90,8 @@ class Subresources:
         return json_response(201, status, call.warnings or None)
 
     async def _evict(self, call: Call) -> Response:
-        document = self._document(call)
+        document = self._document(call, EVICTION)
         options = document.get("deleteOptions") or {}
-        if not isinstance(options, dict):
-            raise bad_request("deleteOptions must be an object")
         if (document.get("metadata") or {}).get("name", call.target.name) != call.target.name:
             raise bad_request("name in URL does not match name in Eviction object")
         from msgspec import json
@@ -99,44 +101,6 @@ class Subresources:
         return json_response(
             201, {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
         )
-
-    async def _token(self, call: Call) -> Response:
-        """A TokenRequest for a service account: a signed token, perhaps bound to a pod and its node."""
-        if self._signer is None:
-            raise bad_request("this server does not issue service account tokens")
-        document = self._document(call) if call.body.strip() else {}
-        spec = document.get("spec") or {}
-        record = await self._writer.store.get(call.key)
-        if record is None:
-            raise not_found(call.resource.kind, call.target.name)
-        account = decode_value(record.value)["metadata"]
-        bound = spec.get("boundObjectRef") or {}
-        pod: Object | None = None
-        if bound.get("kind") == "Pod":
-            key = f"/registry/core/pods/{call.target.namespace}/{bound.get('name')}"
-            found = await self._writer.store.get(key)
-            resource = self._served.find("", "v1", "pods")
-            assert resource is not None
-            if found is None:
-                raise not_found(resource.kind, str(bound.get("name")))
-            pod = decode_value(found.value)
-            if bound.get("uid") and bound["uid"] != pod["metadata"]["uid"]:
-                raise conflict(
-                    resource.kind,
-                    pod["metadata"]["name"],
-                    "the UID in the bound object reference does not match the UID of the pod",
-                )
-        seconds = spec.get("expirationSeconds") or 3600
-        audiences = spec.get("audiences") or []
-        token, expires = self._signer.sign(account, pod, audiences, int(seconds))
-        answer = {
-            "kind": "TokenRequest",
-            "apiVersion": "authentication.k8s.io/v1",
-            "metadata": {"name": call.target.name, "namespace": call.target.namespace},
-            "spec": {**spec, "audiences": audiences or [self._signer.issuer], "expirationSeconds": int(seconds)},
-            "status": {"token": token, "expirationTimestamp": expires},
-        }
-        return json_response(201, answer)
 
     async def finalize(self, call: Call) -> Response:
         """PUT namespaces/NAME/finalize: only the finalizers of the spec are taken; the last one lets the namespace go."""
@@ -155,6 +119,8 @@ class Subresources:
             if not finalizers:
                 del obj["spec"]["finalizers"]
             value = value_bytes(obj)
+            if call.dry_run:
+                return self._writer.answer(call, 200, Record(call.key, value, record.create_revision, record.revision))
             try:
                 if finished(obj):
                     await store.delete(call.key, record.revision)

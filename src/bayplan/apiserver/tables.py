@@ -13,7 +13,7 @@ import msgspec
 
 from bayplan.apiserver.call import Call
 from bayplan.apiserver.columns import COLUMNS, Column, age_clock
-from bayplan.apiserver.encoding import decode_value, object_bytes
+from bayplan.apiserver.encoding import decode_value, list_metadata, object_bytes
 from bayplan.apiserver.errors import not_acceptable
 from bayplan.apiserver.response import JSON, Response
 from bayplan.apiserver.served import Resource
@@ -56,16 +56,11 @@ def tabulate(
 ) -> Response:
     """A list, or one object, as a Table."""
     include = call.query.get("includeObject") or wanted
-    metadata: dict[str, Any] = {"resourceVersion": str(revision)}
-    if next_page:
-        metadata["continue"] = next_page
-        if remaining:
-            metadata["remainingItemCount"] = remaining
     body = _encode(
         {
             "kind": "Table",
             "apiVersion": "meta.k8s.io/v1",
-            "metadata": metadata,
+            "metadata": list_metadata(revision, next_page, remaining),
             "columnDefinitions": [c.definition for c in _columns(call.resource)],
             "rows": [_row(call.resource, include, record, record.revision) for record in records],
         }

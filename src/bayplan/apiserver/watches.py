@@ -13,10 +13,12 @@ from collections.abc import AsyncIterator
 
 import msgspec
 
+from bayplan.apiserver import partial
 from bayplan.apiserver.call import Call
 from bayplan.apiserver.encoding import FrameCache, object_bytes
 from bayplan.apiserver.errors import StatusError, expired, gone_watch_event, invalid_options, too_large_resource_version
 from bayplan.apiserver.managed import all_shown, spelled_out
+from bayplan.apiserver.partial import partial_object, partial_wanted
 from bayplan.apiserver.reads import NOT_OLDER_THAN, list_options
 from bayplan.apiserver.response import JSON, Response
 from bayplan.apiserver.selectors import Selection, selection
@@ -112,6 +114,7 @@ class _Stream:
         self.chosen = chosen
         self.columns = columns
         self.call = call
+        self.partial = partial_wanted(call.accept)
         self.bookmarks = call.flag("allowWatchBookmarks")
         self.seconds = seconds
         self.open_feeds = open_feeds
@@ -166,12 +169,24 @@ class _Stream:
             record = event.previous if type_ == b"DELETED" else event.record
             assert record is not None
             return self._table(type_, record, event.revision)
+        if self.partial:
+            record = event.previous if type_ == b"DELETED" else event.record
+            assert record is not None
+            return self._metadata(type_, self._shown(record), event.revision)
         return self.frames.frame(self.resource, event, type_, None if self.call.as_stored else spelled_out)
 
     def _added(self, record: Record) -> bytes:
         if self.columns:
             return self._table(b"ADDED", record, record.revision)
+        if self.partial:
+            return self._metadata(b"ADDED", record.value, record.revision)
         return b'{"type":"ADDED","object":%b}\n' % object_bytes(self.resource, record.value, record.revision)
+
+    def _shown(self, record: Record) -> bytes:
+        return record.value if self.call.as_stored else spelled_out(self.resource, record)
+
+    def _metadata(self, type_: bytes, value: bytes, revision: int) -> bytes:
+        return b'{"type":"%b","object":%b}\n' % (type_, partial_object(value, revision))
 
     def _table(self, type_: bytes, record: Record, revision: int) -> bytes:
         assert self.columns is not None
@@ -180,10 +195,12 @@ class _Stream:
         return frame
 
     def _bookmark(self, revision: int, annotations: bytes) -> bytes:
-        kind = self.resource.kind
+        kind, version = self.resource.kind.kind.encode(), self.resource.kind.group_version.encode()
+        if self.partial:
+            kind, version = partial.KIND, partial.VERSION
         return (
             b'{"type":"BOOKMARK","object":{"kind":"%b","apiVersion":"%b","metadata":{%b"resourceVersion":"%d",'
-            b'"creationTimestamp":null}}}\n' % (kind.kind.encode(), kind.group_version.encode(), annotations, revision)
+            b'"creationTimestamp":null}}}\n' % (kind, version, annotations, revision)
         )
 
 

@@ -87,14 +87,33 @@ async def test_propagation_becomes_a_finalizer(admin: Caller) -> None:
 
 async def test_options_that_make_no_sense(admin: Caller) -> None:
     await admin.good("POST", CONFIGMAPS, configmap("x"))
-    for options in (
-        {"propagationPolicy": "Sideways"},
-        {"propagationPolicy": "Orphan", "orphanDependents": True},
-        {"gracePeriodSeconds": "soon"},
-        {"preconditions": 1},
-        [1],
-    ):
+    for options in ({"gracePeriodSeconds": "soon"}, {"preconditions": 1}, [1], {"kind": "Pod", "apiVersion": "v1"}):
         await admin.refused(400, "DELETE", CONFIGMAPS + "/x", options)
+    for options, why in (
+        (
+            {"propagationPolicy": "Sideways"},
+            'propagationPolicy: Unsupported value: "Sideways": supported values: "Background", "Foreground", "Orphan", "nil"',
+        ),
+        (
+            {"propagationPolicy": "Orphan", "orphanDependents": True},
+            'propagationPolicy: Invalid value: "Orphan": orphanDependents and deletionPropagation cannot be both set',
+        ),
+        ({"dryRun": ["Some"]}, 'dryRun: Unsupported value: ["Some"]: supported values: "All"'),
+        ({"dryRun": "All"}, 'dryRun: Unsupported value: "All": supported values: "All"'),
+    ):
+        status = await admin.refused(422, "DELETE", CONFIGMAPS + "/x", options)
+        assert status["message"] == f'DeleteOptions.meta.k8s.io "" is invalid: {why}'
+    await admin.good("GET", CONFIGMAPS + "/x")
+
+
+async def test_a_dry_run_of_finalize_changes_nothing(admin: Caller) -> None:
+    await admin.good("POST", NAMESPACES, {"metadata": {"name": "n"}})
+    body = {"metadata": {"name": "n"}, "spec": {"finalizers": []}}
+    answer = await admin.good("PUT", NAMESPACES + "/n/finalize", body, {"dryRun": "All"})
+    assert "finalizers" not in answer["spec"]
+    assert (await admin.good("GET", NAMESPACES + "/n"))["spec"] == {"finalizers": ["kubernetes"]}
+    await admin.good("PUT", NAMESPACES + "/n/finalize", body)
+    assert (await admin.good("GET", NAMESPACES + "/n"))["spec"] == {}
 
 
 async def test_deletecollection_with_a_selector(admin: Caller) -> None:
