@@ -34,6 +34,9 @@ from bayplan.storage.contract import Record
 
 __all__ = ["apply", "merge", "prune"]
 
+BEFORE_FIRST_APPLY = "before-first-apply"
+"""The manager of an object whose fields had not been tracked until it was applied."""
+
 Object = dict[str, Any]
 META = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
 
@@ -62,6 +65,10 @@ async def apply(writer: Writer, call: Call) -> Response:
     def merged(record: Record) -> Object:
         nonlocal entries
         current = fresh(record)
+        if not current["metadata"].get("managedFields"):
+            # Nobody knows whose the fields are: they must not change hands unasked.
+            first = new_entry(call.resource, BEFORE_FIRST_APPLY, "Update", writer.policy.now(), "")
+            current["metadata"]["managedFields"] = [first]
         expand(call.resource, current)
         others, mine = _entries(call, current)
         result = merge(call.resource.storage.schema, current, msgspec.json.decode(text))

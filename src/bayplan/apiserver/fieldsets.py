@@ -25,6 +25,7 @@ __all__ = [
     "difference",
     "intersection",
     "is_member",
+    "is_set",
     "item_key",
     "of_field",
     "of_object",
@@ -70,6 +71,30 @@ _encode = msgspec.json.Encoder(order="sorted").encode
 def is_member(node: Set) -> bool:
     """Whether the node itself belongs to the set."""
     return not node or SELF in node
+
+
+def is_set(value: Any) -> bool:
+    """Whether a value from outside is a set of fields."""
+    if not isinstance(value, dict):
+        return False
+    for key, node in value.items():
+        kind, _, rest = key.partition(":")
+        if key != SELF and (kind not in ("f", "k", "v", "i") or not _named(kind, rest)):
+            return False
+        if not is_set(node):
+            return False
+    return True
+
+
+def _named(kind: str, rest: str) -> bool:
+    """Whether what stands behind `f:`, `k:`, `v:` or `i:` names something."""
+    if kind == "f":
+        return True
+    try:
+        name = msgspec.json.decode(rest)
+    except (msgspec.DecodeError, RecursionError):
+        return False
+    return isinstance(name, dict) if kind == "k" else isinstance(name, int) if kind == "i" else True
 
 
 def union(one: Set, other: Set) -> Set:

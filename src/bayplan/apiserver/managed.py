@@ -63,14 +63,14 @@ def track_update(
         metadata["managedFields"] = [new_entry(resource, manager, "Update", now, subresource)]
         return
     entries: list[Object] = old["metadata"].get("managedFields") or []
-    given = metadata.get("managedFields")
-    if given is not None and not given:
-        # An empty list is how a client resets the tracking.
+    given = metadata.get("managedFields") or []
+    if given == [{}]:
+        # One empty entry is how a client ends the tracking; an empty list, which some send unaware, changes nothing.
         metadata.pop("managedFields")
         return
-    if given is not None and not _same_owners(given, entries):
+    if given and not _same_owners(given, entries) and all(map(_understood, given)):
         # A client may set the tracking itself (kubectl does, when it moves from client-side to server-side apply).
-        entries = given
+        entries = [entry for entry in given if entry.get("fieldsV1")]
     if not entries:
         metadata.pop("managedFields", None)
         return
@@ -92,6 +92,15 @@ def _same_owners(given: list[Object], entries: list[Object]) -> bool:
         if "fieldsV1" in stored and mine.get("fieldsV1") != stored["fieldsV1"]:
             return False
     return True
+
+
+def _understood(entry: Object) -> bool:
+    """Whether a client's own entry can be one: the others are taken back as they were, all of them."""
+    return (
+        entry.get("operation") in ("Apply", "Update")
+        and entry.get("fieldsType") == "FieldsV1"
+        and fieldsets.is_set(entry.get("fieldsV1") or {})
+    )
 
 
 def _updated(

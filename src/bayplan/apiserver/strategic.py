@@ -61,11 +61,15 @@ def _merge_map(type_: str, original: Object, patch: Object) -> Object:
             raise PatchError(f"{RETAIN_KEYS} must be a list of field names")
         result = {k: v for k, v in result.items() if k in retain}
     for key, value in patch.items():
-        if key in (DIRECTIVE, RETAIN_KEYS) or key.startswith(ORDER_PREFIX):
+        if key in (DIRECTIVE, RETAIN_KEYS):
+            continue
+        if key.startswith((ORDER_PREFIX, DELETE_PREFIX)) and not isinstance(value, list):
+            raise PatchError(f"{key} must be a list")
+        if key.startswith(ORDER_PREFIX):
             continue
         if key.startswith(DELETE_PREFIX):
             name = key.removeprefix(DELETE_PREFIX)
-            if isinstance(result.get(name), list) and isinstance(value, list):
+            if isinstance(result.get(name), list):
                 result[name] = [item for item in result[name] if item not in value]
             continue
         field = fields.get(key) if fields is not None else None
@@ -91,6 +95,7 @@ def _merge_value(type_: str, field: Field | None, original: Any, patch: Any, ord
         known = original if isinstance(original, list) else []
         if field.patch_merge_key:
             return _merge_keyed(field, known, patch, order)
+        _check_order(field, patch, order)
         merged = known + [item for item in patch if item not in known]
         return _ordered(field, merged, known, order)
     return _clean(patch)
@@ -114,7 +119,23 @@ def _merge_keyed(field: Field, original: list[Any], patch: list[Any], order: Any
             result[at] = _merge_map(inner, result[at], item)
         else:
             result.append(_merge_map(inner, {}, item))
+    _check_order(field, [item for item in patch if DIRECTIVE not in item or item[DIRECTIVE] == "merge"], order)
     return _ordered(field, result, original, order)
+
+
+def _check_order(field: Field, patch: list[Any], order: Any) -> None:
+    """What a patch sets must stand in the order it asks for, in that order."""
+    if not isinstance(order, list):
+        return
+    wanted = iter([_name(field, item) for item in order])
+    if not all(_name(field, item) in wanted for item in patch):  # each looks on behind the one before
+        raise PatchError(
+            f"the items of {field.name} are not in the order of {ORDER_PREFIX}{field.name}, or not in it at all"
+        )
+
+
+def _name(field: Field, item: Any) -> Any:
+    return item.get(field.patch_merge_key) if field.patch_merge_key and isinstance(item, dict) else item
 
 
 def _ordered(field: Field, items: list[Any], live: list[Any], order: Any) -> list[Any]:
@@ -123,7 +144,7 @@ def _ordered(field: Field, items: list[Any], live: list[Any], order: Any) -> lis
         return items
 
     def name(item: Any) -> Any:
-        return item.get(field.patch_merge_key) if field.patch_merge_key and isinstance(item, dict) else item
+        return _name(field, item)
 
     wanted = [name(item) for item in order]
     place = {repr(name(item)): index for index, item in enumerate(live)}

@@ -223,3 +223,18 @@ async def test_a_status_may_be_applied_with_labels_where_the_kind_takes_them(adm
         body = {**head, "metadata": {"name": path.split("/")[-2], "labels": {"a": "b"}}, "status": {}}
         answer = await admin.good("PATCH", path, body, {"fieldManager": "one"}, content_type=APPLY)
         assert answer["metadata"].get("labels") == labels
+
+
+async def test_fields_of_an_object_without_tracking_do_not_change_hands_unasked(admin: Caller) -> None:
+    await admin.good("POST", CONFIGMAPS, configmap("x", {"a": "1", "b": "2"}))
+    merge = "application/merge-patch+json"
+    await admin.good("PATCH", CONFIGMAPS + "/x", {"metadata": {"managedFields": [{}]}}, content_type=merge)
+    code, refused = await apply(admin, CONFIGMAPS + "/x", data(a="new"), "one")
+    assert code == 409
+    assert refused["message"].startswith('Apply failed with 1 conflict: conflict with "before-first-apply" using v1')
+    code, same = await apply(admin, CONFIGMAPS + "/x", data(a="1"), "one")
+    assert code == 200
+    assert managers(same) == {
+        ("before-first-apply", "Update"): {"f:data": {".": {}, "f:a": {}, "f:b": {}}},
+        ("one", "Apply"): {"f:data": {"f:a": {}}},
+    }

@@ -9,6 +9,7 @@ from tests.unit.apiserver.conftest import CLAIMS, CONFIGMAPS, PODS, Caller, clai
 
 Object = dict[str, Any]
 
+MERGE = "application/merge-patch+json"
 DATA: Object = {"f:data": {".": {}, "f:a": {}}}
 
 
@@ -124,3 +125,31 @@ async def test_a_client_may_do_without(admin: Caller) -> None:
     )  # fmt: skip
     found = await admin.good("GET", CONFIGMAPS + "/x")
     assert owners(found) == {("one", ""): DATA, ("two", ""): {"f:data": {"f:c": {}}}}
+
+
+async def test_who_sets_the_tracking_and_what_is_no_tracking(admin: Caller) -> None:
+    """A client may replace it whole or end it; what is no tracking changes nothing."""
+    await admin.good("POST", CONFIGMAPS, configmap("x"), {"fieldManager": "one"})
+    mine = {"manager": "mine", "operation": "Apply", "apiVersion": "v1", "fieldsType": "FieldsV1", "fieldsV1": DATA}
+    for nonsense in (
+        [],
+        None,
+        [{"manager": "a", "operation": "Update"}, {"manager": "b", "operation": "Update"}],
+        [{**mine, "operation": "Take"}],
+        [{**mine, "fieldsType": "FieldsV9"}],
+        [{**mine, "fieldsV1": {"data": {}}}],
+        [{**mine, "fieldsV1": {"f:data": 5}}],
+        [{**mine, "fieldsV1": {"k:{": {}}}],
+        [mine, {}],
+    ):
+        patch = {"metadata": {"managedFields": nonsense}}
+        answer = await admin.good("PATCH", CONFIGMAPS + "/x", patch, content_type=MERGE)
+        assert owners(answer) == {("one", ""): DATA}, nonsense
+    without = {**mine, "manager": "empty", "fieldsV1": {}}
+    answer = await admin.good(
+        "PATCH", CONFIGMAPS + "/x", {"metadata": {"managedFields": [mine, without]}}, content_type=MERGE
+    )
+    assert answer["metadata"]["managedFields"] == [mine]
+    answer = await admin.good("PATCH", CONFIGMAPS + "/x", {"metadata": {"managedFields": [{}]}}, content_type=MERGE)
+    assert "managedFields" not in answer["metadata"]
+    assert "managedFields" not in (await admin.good("GET", CONFIGMAPS))["items"][0]["metadata"]

@@ -98,3 +98,25 @@ def test_the_live_object_is_not_changed() -> None:
     before = repr(LIVE)
     containers([{"name": "one", "image": "x"}])
     assert repr(LIVE) == before
+
+
+def test_what_a_patch_sets_stands_in_its_order() -> None:
+    new, two = {"name": "new", "image": "n"}, {"name": "two", "image": "t"}
+    assert [c["name"] for c in containers([new, two], [{"name": "new"}, {"name": "one"}, {"name": "two"}])] == [
+        "new",
+        "one",
+        "two",
+    ]
+    for patch, order in (([new, two], ["two", "new"]), ([new], ["two"]), ([new, new], ["new"])):
+        with pytest.raises(PatchError, match="not in the order of"):
+            containers(patch, [{"name": name} for name in order])
+    # What is deleted need not be named.
+    assert containers([{"name": "one", "$patch": "delete"}, two], [{"name": "two"}]) == [two]
+    with pytest.raises(PatchError, match="the items of finalizers are not in the order"):
+        strategic_merge(POD, LIVE, {"metadata": {"$setElementOrder/finalizers": ["x"], "finalizers": ["z"]}})
+
+
+def test_directives_about_lists_are_lists() -> None:
+    for directive in ("$setElementOrder/finalizers", "$deleteFromPrimitiveList/finalizers"):
+        with pytest.raises(PatchError, match="must be a list"):
+            strategic_merge(POD, LIVE, {"metadata": {directive: "x"}})
