@@ -167,7 +167,10 @@ class Reference:
                     for n, v in c["counters"].items():
                         pool.counters[(c["name"], n)] = int(v["value"])
             names = [d.json["name"] for d in pool.devices]
-            if len(names) != len(set(names)):
+            used = [
+                c for s in everywhere for d in s["spec"].get("devices", []) for c in Dev(driver, name, s, d).consumption
+            ]
+            if len(names) != len(set(names)) or not pool.counters.keys() >= set(used):
                 pool.state, pool.devices = "invalid", []
         return sorted(pools, key=lambda p: (p.late, p.driver, p.name))
 
