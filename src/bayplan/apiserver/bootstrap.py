@@ -1,16 +1,19 @@
 """What a new cluster begins with: namespaces, service accounts, roles, bindings, the two system priority classes.
 
-Made again at every start where it is missing; what an administrator changed is left alone.
+Made again at every start where it is missing. Default roles and bindings get back at every start what they lack (a new version
+may give them more), unless an administrator says no with the annotation `rbac.authorization.kubernetes.io/autoupdate: "false"`;
+what was added to them stays, and everything else is left alone.
 """
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 from bayplan.api.kinds import Kind, by_kind
-from bayplan.apiserver.encoding import value_bytes
+from bayplan.apiserver.encoding import decode_value, value_bytes
 from bayplan.apiserver.identity import new_uid
-from bayplan.storage.contract import Exists, Store
+from bayplan.storage.contract import Conflict, Exists, NotFound, Store
 
 __all__ = ["SYSTEM_NAMESPACES", "bootstrap", "ensure_service_account"]
 
@@ -110,6 +113,12 @@ CLUSTER_ROLES: dict[str, list[Object]] = {
     ],
 }  # fmt: skip
 
+AGGREGATED = {"view": ("view",), "edit": ("edit", "view"), "admin": ("admin", "edit", "view")}
+"""Default roles that also allow what roles with these `aggregate-to-...` labels allow."""
+
+BOOT_LABELS = {"kubernetes.io/bootstrapping": "rbac-defaults"}
+AUTOUPDATE = "rbac.authorization.kubernetes.io/autoupdate"
+
 BINDINGS: dict[str, tuple[str, tuple[tuple[str, str], ...]]] = {
     "cluster-admin": ("cluster-admin", (("Group", "system:masters"),)),
     "system:basic-user": ("system:basic-user", (("Group", "system:authenticated"),)),
@@ -140,17 +149,20 @@ async def bootstrap(store: Store, now: str) -> None:
     """Store what is missing of a cluster's first objects."""
     for name in SYSTEM_NAMESPACES:
         labels = {"kubernetes.io/metadata.name": name}
-        obj = {"spec": {"finalizers": ["kubernetes"]}, "status": {"phase": "Active"}}
+        obj: Object = {"spec": {"finalizers": ["kubernetes"]}, "status": {"phase": "Active"}}
         await _ensure(store, ("", "v1", "Namespace"), "", name, now, obj, labels)
-    boot = {"kubernetes.io/bootstrapping": "rbac-defaults"}
     for name, rules in CLUSTER_ROLES.items():
-        await _ensure(store, (RBAC, "v1", "ClusterRole"), "", name, now, {"rules": rules}, boot)
+        obj = {"rules": rules}
+        if name in AGGREGATED:
+            chosen = [{"matchLabels": {f"{RBAC}/aggregate-to-{part}": "true"}} for part in AGGREGATED[name]]
+            obj["aggregationRule"] = {"clusterRoleSelectors": chosen}
+        await _ensure_default(store, "ClusterRole", name, now, obj, "rules")
     for name, (role, subjects) in BINDINGS.items():
         obj = {
             "subjects": [{"kind": kind, "apiGroup": RBAC, "name": subject} for kind, subject in subjects],
             "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": role},
         }
-        await _ensure(store, (RBAC, "v1", "ClusterRoleBinding"), "", name, now, obj, boot)
+        await _ensure_default(store, "ClusterRoleBinding", name, now, obj, "subjects")
     for name, (value, text) in PRIORITY_CLASSES.items():
         obj = {"value": value, "description": text, "preemptionPolicy": "PreemptLowerPriority"}
         await _ensure(store, ("scheduling.k8s.io", "v1", "PriorityClass"), "", name, now, obj)
@@ -164,6 +176,24 @@ async def ensure_service_account(store: Store, namespace: str, now: str) -> None
     await _ensure(store, ("", "v1", "ServiceAccount"), namespace, "default", now, {})
 
 
+async def _ensure_default(store: Store, kind: str, name: str, now: str, content: Object, part: str) -> None:
+    """A default role or binding; where it is there already, it gets what it lacks of a list."""
+    which = (RBAC, "v1", kind)
+    await _ensure(store, which, "", name, now, content, BOOT_LABELS, {AUTOUPDATE: "true"})
+    found = by_kind(*which)
+    assert found is not None
+    record = await store.get(_key(found, "", name))
+    if record is None:
+        return
+    obj = decode_value(record.value)
+    have = obj.get(part) or []
+    missing = [each for each in content[part] if each not in have]
+    if missing and (obj["metadata"].get("annotations") or {}).get(AUTOUPDATE) != "false":
+        obj[part] = [*have, *missing]
+        with contextlib.suppress(Conflict, NotFound):  # another server was faster
+            await store.update(record.key, value_bytes(obj), record.revision)
+
+
 async def _ensure(
     store: Store,
     which: tuple[str, str, str],
@@ -172,6 +202,7 @@ async def _ensure(
     now: str,
     content: Object,
     labels: dict[str, str] | None = None,
+    annotations: dict[str, str] | None = None,
 ) -> None:
     kind = by_kind(*which)
     assert kind is not None
@@ -184,6 +215,8 @@ async def _ensure(
     metadata |= {"uid": new_uid(), "creationTimestamp": now}
     if labels:
         metadata["labels"] = labels
+    if annotations:
+        metadata["annotations"] = annotations
     obj = {"kind": kind.kind, "apiVersion": kind.group_version, "metadata": metadata, **content}
     try:
         await store.create(key, value_bytes(obj))
