@@ -188,8 +188,11 @@ async def _ensure_default(store: Store, kind: str, name: str, now: str, content:
     obj = decode_value(record.value)
     have = obj.get(part) or []
     missing = [each for each in content[part] if each not in have]
-    if missing and (obj["metadata"].get("annotations") or {}).get(AUTOUPDATE) != "false":
+    gathers = "aggregationRule" not in content or bool(obj.get("aggregationRule"))
+    if (missing or not gathers) and (obj["metadata"].get("annotations") or {}).get(AUTOUPDATE) != "false":
         obj[part] = [*have, *missing]
+        if not gathers:
+            obj["aggregationRule"] = content["aggregationRule"]
         with contextlib.suppress(Conflict, NotFound):  # another server was faster
             await store.update(record.key, value_bytes(obj), record.revision)
 

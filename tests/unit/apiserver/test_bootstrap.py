@@ -23,12 +23,14 @@ async def started_again(admin: Caller) -> Caller:
 async def test_default_roles_get_back_what_they_lack_and_keep_what_was_added(admin: Caller) -> None:
     before = await admin.good("GET", ROLES + "/view")
     own = {"apiGroups": ["example.com"], "resources": ["things"], "verbs": ["get"]}
-    await admin.good("PUT", ROLES + "/view", {**before, "rules": [own]})
+    await admin.good("PUT", ROLES + "/view", {**before, "rules": [own], "aggregationRule": None})
     await admin.good("DELETE", ROLES + "/edit")
     binding = await admin.good("GET", BINDINGS + "/system:monitoring")
     await admin.good("PUT", BINDINGS + "/system:monitoring", {**binding, "subjects": []})
     again = await started_again(admin)
-    assert (await again.good("GET", ROLES + "/view"))["rules"] == [own, *before["rules"]]
+    after = await again.good("GET", ROLES + "/view")
+    assert after["rules"] == [own, *before["rules"]]
+    assert after["aggregationRule"] == before["aggregationRule"]
     assert (await again.good("GET", ROLES + "/edit"))["rules"]
     assert (await again.good("GET", BINDINGS + "/system:monitoring"))["subjects"] == binding["subjects"]
     revision = await admin.api.store.current_revision()
