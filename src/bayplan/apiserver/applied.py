@@ -1,7 +1,7 @@
 """Whether an applied configuration can be merged at all: its fields are declared, and items of keyed lists can be told apart.
 
 Server-side apply refuses what an ordinary write may warn of or take: unknown fields (whatever `fieldValidation` says), items
-of a keyed list without their key, two items with the same key. The messages are Kubernetes' own; its status is 500 with no
+of a keyed list without any of its keys, two items with the same key. The messages are Kubernetes' own; its status is 500 with no
 reason, a known fault (kubernetes/kubernetes#139253), here it is 400 BadRequest.
 """
 
@@ -62,15 +62,16 @@ def _list(field: Field, value: list[Any], path: str, faults: list[str]) -> None:
     for index, item in enumerate(value):
         where = f"[{index}]"
         if field.list_type == "map" and isinstance(item, dict):
-            keys = {key: item.get(key, DEFAULT_KEYS.get(key)) for key in field.list_map_keys}
-            absent = next((key for key, found in keys.items() if found is None), None)
-            if absent is not None:
+            keys = {key: item.get(key, DEFAULT_KEYS.get(key)) for key in sorted(field.list_map_keys)}
+            named = [f"{key}={_text(found)}" for key, found in keys.items() if found is not None]
+            if not named:
+                names = " ".join(f'"{key}"' for key in field.list_map_keys)
                 faults.append(
-                    f"{path}: element {index}: associative list with keys has an element that omits key field "
-                    f'"{absent}" (and doesn\'t have default value)'
+                    f"{path}: element {index}: associative list with keys has an element that omits all key fields [{names}] "
+                    "(and doesn't have default values for any key fields)"
                 )
                 continue
-            where = "[" + ",".join(f"{key}={_text(found)}" for key, found in keys.items()) + "]"
+            where = f"[{','.join(named)}]"
         elif field.list_type == "set":
             where = f"[={_text(item)}]"
         if field.list_type in ("map", "set"):

@@ -184,8 +184,8 @@ async def test_what_cannot_be_merged_is_refused_whatever_the_validation(admin: C
         ({"containers": [container, container]}, '.spec.containers: duplicate entries for key [name="c"]'),
         (
             {"containers": [{"image": "i"}]},
-            ".spec.containers: element 0: associative list with keys has an element that omits key field "
-            '"name" (and doesn\'t have default value)',
+            ".spec.containers: element 0: associative list with keys has an element that omits all key fields "
+            '["name"] (and doesn\'t have default values for any key fields)',
         ),
         (
             {"containers": [{**container, "ports": [{"containerPort": 1}, {"containerPort": 1, "protocol": "TCP"}]}]},
@@ -238,3 +238,34 @@ async def test_fields_of_an_object_without_tracking_do_not_change_hands_unasked(
         ("before-first-apply", "Update"): {"f:data": {".": {}, "f:a": {}, "f:b": {}}},
         ("one", "Apply"): {"f:data": {"f:a": {}}},
     }
+
+
+async def test_drivers_apply_the_state_of_their_devices(admin: Caller) -> None:
+    """Items with several keys, one of which (shareID) is mostly absent, each owned by whom applied it."""
+    created = await admin.good("POST", CLAIMS, claim("c"))
+    results = [
+        {"request": "r", "driver": driver, "pool": "p", "device": "d"}
+        for driver in ("one.example.com", "two.example.com")
+    ]
+    status = {"allocation": {"devices": {"results": results}}}
+    await admin.good("PUT", CLAIMS + "/c/status", {**created, "status": status})
+    head = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": "c"}}
+
+    def devices(*drivers: str, data: str) -> Object:
+        found = [{"driver": f"{d}.example.com", "pool": "p", "device": "d", "data": {"of": data}} for d in drivers]
+        return {**head, "status": {"devices": found}}
+
+    async def applied(driver: str, body: Object) -> tuple[int, Object]:
+        return await admin.call("PATCH", CLAIMS + "/c/status", body, {"fieldManager": driver}, content_type=APPLY)
+
+    for driver in ("one", "two"):
+        code, answer = await applied(driver, devices(driver, data=driver))
+        assert code == 200, answer
+    assert [device["data"] for device in answer["status"]["devices"]] == [{"of": "one"}, {"of": "two"}]
+    key = 'k:{"device":"d","driver":"one.example.com","pool":"p"}'
+    assert key in managers(answer)["one", "Apply"]["f:status"]["f:devices"]
+    code, refused = await applied("two", devices("one", data="two"))
+    assert code == 409
+    assert '.status.devices[device="d",driver="one.example.com",pool="p"].data' in refused["message"]
+    _, answer = await applied("two", devices(data=""))
+    assert [device["driver"] for device in answer["status"]["devices"]] == ["one.example.com"]
