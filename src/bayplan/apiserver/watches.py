@@ -56,12 +56,11 @@ async def watch(store: Store, frames: FrameCache, call: Call, open_feeds: set[Wa
             raise too_large_resource_version(revision, listing.revision)
         records = listing.records if chosen is None else [r for r in listing.records if chosen.matches(r)]
         revision = listing.revision
-    else:
-        current = await store.current_revision()
-        if revision > current:
-            # Not of this store's history (it was emptied, or put back from a copy): the client must list again.
-            raise too_large_resource_version(revision, current)
-        revision = revision or current
+    elif not revision:
+        revision = await store.current_revision()
+    elif revision > store.newest_revision() and revision > (current := await store.current_revision()):
+        # Not of this store's history (it was emptied, or put back from a copy): the client must list again.
+        raise too_large_resource_version(revision, current)
     try:
         feed = store.watch(prefix, revision)
     except Compacted as error:
