@@ -14,13 +14,13 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import parse_qsl, unquote
 
-from aiohttp import WSMsgType, web
+from aiohttp import HttpVersion11, WSMsgType, web
 from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.web_exceptions import HTTPRequestEntityTooLarge
 from multidict import MultiDict
 
 from bayplan.apiserver.authentication import AUTHENTICATED, UserInfo
-from bayplan.apiserver.errors import too_large
+from bayplan.apiserver.errors import bad_request, too_large
 from bayplan.apiserver.pod_streams import Tunnel
 from bayplan.apiserver.response import Response
 from bayplan.apiserver.server import MAX_BODY, APIServer
@@ -91,6 +91,8 @@ class Listener:
             body = await _body(request) if request.body_exists else b""
         except HTTPRequestEntityTooLarge:
             return _whole(too_large(MAX_BODY).response())
+        except web.RequestPayloadError as error:
+            return _whole(bad_request(f"the body cannot be read: {error.args[-1] if error.args else error}").response())
         headers = request.headers
         peer = _peer(request) if "Authorization" not in headers else None
         response = await self._api.handle(request.method, path, query, headers, body, peer)
@@ -104,7 +106,8 @@ class Listener:
         stream = response.stream
         assert stream is not None
         answer = web.StreamResponse(status=response.status, headers={"Content-Type": response.content_type})
-        answer.enable_chunked_encoding()
+        if request.version >= HttpVersion11:
+            answer.enable_chunked_encoding()  # an older client reads until the connection ends
         with contextlib.suppress(ConnectionError, TimeoutError):
             await answer.prepare(request)
             async with contextlib.aclosing(stream) as chunks:  # type: ignore[type-var]

@@ -169,6 +169,25 @@ async def test_a_watch_is_chunked_and_the_connection_lives_on() -> None:
         assert await wire.answer() == (200, b"ok")
 
 
+async def test_a_watch_of_an_old_client_ends_with_the_connection() -> None:
+    async with connected() as wire:
+        await wire.send(wire.request("POST", CONFIGMAPS, BODY))
+        await wire.answer()
+        watch = wire.request("GET", CONFIGMAPS + "?watch=1&timeoutSeconds=1").replace(b"HTTP/1.1", b"HTTP/1.0")
+        await wire.send(watch)
+        status, fields = await wire.head()
+        assert (status, fields.get("Transfer-Encoding")) == (200, None)
+        text = await asyncio.wait_for(wire.reader.read(), 10)
+        assert json.loads(text)["object"]["metadata"]["name"] == "x"
+
+
+async def test_a_body_that_is_not_packed_as_it_says() -> None:
+    async with connected() as wire:
+        await wire.send(wire.request("POST", CONFIGMAPS, BODY, "Content-Encoding: gzip"))
+        status, body = await wire.answer()
+        assert (status, json.loads(body)["reason"]) == (400, "BadRequest")
+
+
 async def test_a_half_sent_body_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http, "REQUEST_TIMEOUT", 0.05)
     async with connected() as wire:
