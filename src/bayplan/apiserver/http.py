@@ -40,7 +40,7 @@ def _worth_a_line(record: logging.LogRecord) -> bool:
     """Not what strangers send that is no HTTP: they could fill the log, and the library would show it the header that it
     could not read, which may hold a token. The sender gets the answer."""
     error = record.exc_info[1] if record.exc_info else None
-    return not isinstance(error, HttpProcessingError)
+    return not isinstance(error, HttpProcessingError | web.RequestPayloadError)
 
 
 log.addFilter(_worth_a_line)
@@ -92,7 +92,7 @@ class Listener:
         except HTTPRequestEntityTooLarge:
             return _whole(too_large(MAX_BODY).response())
         except web.RequestPayloadError as error:
-            return _whole(bad_request(f"the body cannot be read: {error.args[-1] if error.args else error}").response())
+            return _whole(bad_request(f"the body cannot be read: {' '.join(str(error).split())}").response())
         headers = request.headers
         peer = _peer(request) if "Authorization" not in headers else None
         response = await self._api.handle(request.method, path, query, headers, body, peer)

@@ -181,11 +181,13 @@ async def test_a_watch_of_an_old_client_ends_with_the_connection() -> None:
         assert json.loads(text)["object"]["metadata"]["name"] == "x"
 
 
-async def test_a_body_that_is_not_packed_as_it_says() -> None:
+async def test_a_body_that_is_not_packed_as_it_says(caplog: pytest.LogCaptureFixture) -> None:
     async with connected() as wire:
         await wire.send(wire.request("POST", CONFIGMAPS, BODY, "Content-Encoding: gzip"))
         status, body = await wire.answer()
         assert (status, json.loads(body)["reason"]) == (400, "BadRequest")
+        assert await wire.closed()
+    assert not caplog.records
 
 
 async def test_a_half_sent_body_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
