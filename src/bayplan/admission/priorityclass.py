@@ -32,7 +32,9 @@ def _validate(errors: Errors, obj: Object, context: Context) -> None:
     if obj.get("globalDefault"):
         default = context.priority_class(None)
         if default is not None and default["metadata"]["name"] != name:
-            text = f"PriorityClass {default['metadata']['name']} is already marked as default. Only one default can exist"
+            text = (
+                f"PriorityClass {default['metadata']['name']} is already marked as default. Only one default can exist"
+            )
             raise Forbidden(text)
     if (policy := obj["preemptionPolicy"]) not in PREEMPTION_POLICIES:
         errors.not_supported("preemptionPolicy", policy, PREEMPTION_POLICIES)
