@@ -55,8 +55,7 @@ class GarbageCollector:
             self._dependents.setdefault(owner.uid, set()).add(uid)
             if metadata.deletion_timestamp:
                 self.loop.queue.add(owner.uid)
-        owned = metadata.owner_references and (old is None or old[1].owner_references != metadata.owner_references)
-        if owned or metadata.deletion_timestamp:  # what happens to an owner wakes its dependents
+        if metadata.owner_references or metadata.deletion_timestamp:
             self.loop.queue.add(uid)
         if metadata.deletion_timestamp and garbage.FOREGROUND in (metadata.finalizers or ()):
             self._enqueue_dependents(uid)

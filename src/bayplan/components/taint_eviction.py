@@ -84,7 +84,7 @@ class TaintEviction:
         self._settles.pop(uid, None)
 
     def _pod_seen(self, pod: Pod) -> None:
-        if (self._tainted or len(self._rules)) and claim_names(pod):
+        if claim_names(pod):
             self._wake()
 
     async def _sync(self, _key: str) -> None:
