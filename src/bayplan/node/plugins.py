@@ -118,6 +118,12 @@ class DRADriver:
             if error.code() is grpc.StatusCode.UNAVAILABLE:
                 raise DriverError(f"DRA driver {self.name} does not answer on {self.endpoint} ({code})") from error
             raise DriverError(f"DRA driver {self.name}: {method} failed: {code}: {error.details()}") from error
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            # Closing a channel cancels what waits for an answer on it: the driver has gone, the pod has not.
+            raise DriverError(f"DRA driver {self.name} was deregistered before it answered {method}") from None
 
 
 class DriverRegistry:

@@ -40,9 +40,12 @@ class Preparer:
     log: list[str] = field(default_factory=list)
     fail: str = ""
     edits: ContainerEdits | None = None
+    hold: asyncio.Event | None = None
 
     async def prepare(self, claim: ResourceClaim, devices: Sequence[AllocatedDevice]) -> Sequence[PreparedDevice]:
         self.log.append("prepare " + ",".join(one.device for one in devices))
+        if self.hold is not None:
+            await self.hold.wait()
         if self.fail:
             raise PreparationError(self.fail)
         return [PreparedDevice(edits=self.edits or ContainerEdits(env=[f"DEVICE={one.device}"])) for one in devices]
@@ -193,6 +196,26 @@ async def test_a_missing_driver_is_named_with_those_that_are_there(lab: Lab) -> 
             ClaimsNotReady, match=r"absent\.example\.com is not registered on this node \(registered: gpu"
         ):
             await lab.manager().prepare(pod)
+
+
+async def test_a_driver_that_is_deregistered_in_the_middle_of_a_call_fails_it(lab: Lab) -> None:
+    """A driver that is killed and started again: whoever waits for the old one must be told, and ask the new one."""
+    await lab.claim("c1", "gpu-0")
+    pod = await lab.pod("p", "c1")
+    manager = lab.manager()
+    lab.preparer.hold = asyncio.Event()
+    async with registered(lab, lab.driver()):
+        preparing = asyncio.create_task(manager.prepare(pod))
+
+        async def asked() -> bool:
+            return bool(lab.preparer.log)
+
+        await eventually(asked, "the driver is asked")
+        (socket,) = (lab.root / "plugins_registry").glob("*.sock")
+        await lab.registry.deregister(socket)
+        with pytest.raises(ClaimsNotReady, match="was deregistered before it answered NodePrepareResources"):
+            await preparing
+        lab.preparer.hold.set()
 
 
 async def test_claims_that_are_not_ready_say_why(lab: Lab) -> None:
