@@ -10,6 +10,7 @@ import signal
 import socket
 import ssl
 import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -203,6 +204,47 @@ def test_much_input_and_much_output(cluster: Stack, shell: str) -> None:
     assert hashlib.sha256(running.output).digest() == hashlib.sha256(data).digest()
 
 
+def test_who_is_slow_to_read_gets_all_of_it(cluster: Stack, shell: str) -> None:
+    """The command has ended long before its output is read: what no buffer took is still in its pipe then."""
+    count = cluster.directory / "count"
+    program = (
+        "import os, sys\nfor i in range(int(sys.argv[1])): os.write(1, bytes(4096)); os.utime(sys.argv[2], (i, i))"
+    )
+    count.touch()
+    kubectl = [
+        str(KUBECTL),
+        "--kubeconfig",
+        str(cluster.kubeconfig),
+        "exec",
+        shell,
+        "--",
+        sys.executable,
+        "-c",
+        program,
+    ]
+
+    def command(blocks: int) -> subprocess.Popen[bytes]:
+        return subprocess.Popen([*kubectl, str(blocks), str(count)], stdout=subprocess.PIPE)
+
+    def written() -> int:
+        return int(count.stat().st_mtime)
+
+    full = command(1 << 20)
+    seen = [-1] * 10
+    wait_until("every buffer is full", lambda: seen.append(written()) or 0 < seen[-1] == seen[-10])
+    full.kill()
+    full.communicate()
+    blocks = seen[-1] - 10
+    os.utime(count, (0, 0))
+    slow = command(blocks)
+    wait_until("the command's last block", lambda: written() == blocks - 1)
+    assert slow.stdout is not None
+    with pytest.raises(subprocess.TimeoutExpired):
+        slow.wait(2)  # kubectl waits for its reader
+    assert len(slow.stdout.read()) == blocks * 4096
+    assert slow.wait(30) == 0
+
+
 def test_copying_to_and_fro(cluster: Stack, shell: str) -> None:
     source, target = cluster.directory / "source", cluster.directory / "target"
     source.write_bytes(os.urandom(100_000))
@@ -289,6 +331,31 @@ def test_the_pypi_client(cluster: Stack, shell: str, counter: str) -> None:
     found.close()
     del api, found
     gc.collect()  # the client leaves its connections to the garbage collector
+
+
+def test_the_pypi_client_sends_its_input_at_once_and_any_size(cluster: Stack, shell: str) -> None:
+    def command(*words: str, tty: bool) -> Any:
+        api = kubernetes.client.CoreV1Api(kubernetes.config.new_client_from_config(str(cluster.kubeconfig)))
+        options = {"stdin": True, "stdout": True, "stderr": True, "tty": tty, "_preload_content": False}
+        return kubernetes.stream.stream(
+            api.connect_get_namespaced_pod_exec, shell, "default", command=list(words), **options
+        )
+
+    size = 6 << 20
+    found = command("sh", "-c", f"head -c {size} | wc -c", tty=False)
+    found.write_stdin("x" * size)
+    found.run_forever(timeout=30)
+    assert found.read_stdout() == f"{size}\n"
+    found.close()
+    found = command("sh", "-c", "read line; stty size", tty=True)
+    for width in ("70000", "-1", "Infinity", "80"):
+        found.write_channel(4, f'{{"Width": {width}, "Height": 25}}')
+    found.write_stdin("\n")
+    found.run_forever(timeout=30)
+    assert found.read_stdout().split() == ["25", "80"]
+    found.close()
+    del found
+    gc.collect()
 
 
 def test_the_agent_lets_only_the_api_server_in(cluster: Stack, shell: str) -> None:

@@ -24,7 +24,7 @@ from bayplan.apiserver.errors import bad_request, too_large
 from bayplan.apiserver.pod_streams import Tunnel
 from bayplan.apiserver.response import Response
 from bayplan.apiserver.server import MAX_BODY, APIServer
-from bayplan.wire.remote_command import ERROR, failure
+from bayplan.wire.remote_command import ERROR, MAX_MESSAGE, failure, keep_alive
 
 __all__ = ["Listener"]
 
@@ -121,8 +121,9 @@ class Listener:
 
 async def _join(request: web.BaseRequest, tunnel: Tunnel) -> web.StreamResponse:
     """Carry messages between the client and a node until one of them has gone; the node then ends what it does for it."""
-    node, client = tunnel.socket, web.WebSocketResponse(protocols=(tunnel.protocol,))
+    node, client = tunnel.socket, web.WebSocketResponse(protocols=(tunnel.protocol,), max_msg_size=MAX_MESSAGE)
     try:
+        keep_alive(request.get_extra_info("socket"))
         await client.prepare(request)
         up, down = asyncio.create_task(_pump(client, node)), asyncio.create_task(_pump(node, client))
         await asyncio.wait((up, down), return_when=asyncio.FIRST_COMPLETED)

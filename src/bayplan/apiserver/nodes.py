@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 import ssl
 from collections.abc import Callable, Sequence
 from functools import lru_cache
@@ -15,10 +16,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bayplan.apiserver.errors import StatusError
-from bayplan.wire.remote_command import Endpoint
+from bayplan.wire.remote_command import MAX_MESSAGE, Endpoint, keep_alive
 
 if TYPE_CHECKING:
     import aiohttp
+    from aiohttp.connector import AddrInfoType
 
 __all__ = ["NodeConnections"]
 
@@ -68,16 +70,19 @@ class NodeConnections:
                     params=parameters,
                     protocols=(protocol,),
                     ssl=self._context(endpoint.certificate),
-                    heartbeat=ANSWER_SECONDS,
+                    max_msg_size=MAX_MESSAGE,
                 )
         except (ClientError, OSError) as error:
             raise _unreachable(endpoint, error) from None
 
     def _opened(self) -> aiohttp.ClientSession:
         if self._session is None:
-            from aiohttp import ClientSession, ClientTimeout
+            from aiohttp import ClientSession, ClientTimeout, TCPConnector
 
-            self._session = ClientSession(timeout=ClientTimeout(total=None, sock_connect=CONNECT_SECONDS))
+            self._session = ClientSession(
+                connector=TCPConnector(socket_factory=_socket),
+                timeout=ClientTimeout(total=None, sock_connect=CONNECT_SECONDS),
+            )
         return self._session
 
     def _make_context(self, certificate: str) -> ssl.SSLContext:
@@ -97,6 +102,13 @@ class NodeConnections:
         if self._session is not None:
             await self._session.close()
             self._session = None
+
+
+def _socket(address: AddrInfoType) -> socket.socket:
+    family, kind, protocol, _, _ = address
+    made = socket.socket(family, kind, protocol)
+    keep_alive(made)
+    return made
 
 
 def _url(endpoint: Endpoint, path: str) -> str:

@@ -35,7 +35,6 @@ log = logging.getLogger(__name__)
 MASTERS = "system:masters"
 _CHUNK = 32 << 10
 _DRAIN_SECONDS = 1.0
-_HEARTBEAT_SECONDS = 30.0
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -173,6 +172,7 @@ async def _authorized(request: web.Request, handler: Handler) -> web.StreamRespo
     groups = [v for part in certificate.get("subject", ()) for k, v in part if k == "organizationName"]
     if MASTERS not in groups:
         raise web.HTTPForbidden(text=f"a certificate of {MASTERS} is needed")
+    rc.keep_alive(request.get_extra_info("socket"))
     return await handler(request)
 
 
@@ -181,7 +181,7 @@ class _Channel:
 
     def __init__(self, request: web.Request) -> None:
         self._request = request
-        self.socket = web.WebSocketResponse(protocols=rc.PROTOCOLS, heartbeat=_HEARTBEAT_SECONDS)
+        self.socket = web.WebSocketResponse(protocols=rc.PROTOCOLS, max_msg_size=rc.MAX_MESSAGE)
 
     async def open(self) -> None:
         """Raises an HTTP error where the request is no upgrade to one of the subprotocols."""
@@ -201,18 +201,18 @@ class _Channel:
 
 async def _carry(channel: _Channel, execution: Execution, stdout: bool, stderr: bool) -> None:
     """Streams to and fro until the command has ended or the client has gone."""
-    writing = [asyncio.create_task(_copy(channel, execution.stdout, rc.STDOUT, stdout))]
-    if execution.stderr is not None:
-        writing.append(asyncio.create_task(_copy(channel, execution.stderr, rc.STDERR, stderr)))
-    reading = asyncio.create_task(_feed(channel, execution))
     ending = asyncio.create_task(execution.wait())
+    writing = [asyncio.create_task(_copy(channel, execution.stdout, rc.STDOUT, stdout, ending))]
+    if execution.stderr is not None:
+        writing.append(asyncio.create_task(_copy(channel, execution.stderr, rc.STDERR, stderr, ending)))
+    reading = asyncio.create_task(_feed(channel, execution))
     try:
         await asyncio.wait({reading, ending}, return_when=asyncio.FIRST_COMPLETED)
         if not ending.done():
             execution.abandon()
             return
-        # What it left in the background may still hold the streams, so their end is not waited for for ever.
-        await asyncio.wait(writing, timeout=_DRAIN_SECONDS)
+        left: set[asyncio.Future[Any]] = {reading, asyncio.gather(*writing, return_exceptions=True)}
+        await asyncio.wait(left, return_when=asyncio.FIRST_COMPLETED)  # however slow the client is to read the rest
         await channel.finish(rc.exit_status(ending.result()))
     finally:
         for task in (reading, ending, *writing):
@@ -220,11 +220,26 @@ async def _carry(channel: _Channel, execution: Execution, stdout: bool, stderr: 
         await asyncio.gather(reading, ending, *writing, return_exceptions=True)
 
 
-async def _copy(channel: _Channel, stream: asyncio.StreamReader, number: int, wanted: bool) -> None:
+async def _copy(
+    channel: _Channel, stream: asyncio.StreamReader, number: int, wanted: bool, ending: asyncio.Task[int]
+) -> None:
     with contextlib.suppress(OSError):  # a terminal ends so
-        while data := await stream.read(_CHUNK):
+        while data := await _next(stream, ending):
             if wanted:
                 await channel.send(number, data)
+
+
+async def _next(stream: asyncio.StreamReader, ending: asyncio.Task[int]) -> bytes:
+    """What comes next, "" at the end. What a command left in the background may hold its streams for ever; so once the command
+    has ended, nothing for a while is the end too."""
+    reading = asyncio.create_task(stream.read(_CHUNK))
+    try:
+        await asyncio.wait({reading, ending}, return_when=asyncio.FIRST_COMPLETED)
+        if not reading.done():
+            await asyncio.wait({reading}, timeout=_DRAIN_SECONDS)
+        return reading.result() if reading.done() else b""
+    finally:
+        reading.cancel()
 
 
 async def _feed(channel: _Channel, execution: Execution) -> None:
@@ -252,7 +267,7 @@ def _resize(execution: Execution, data: bytes) -> None:
     try:
         size: Any = json.loads(data)
         execution.resize(int(size["Width"]), int(size["Height"]))
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, OverflowError):
         log.debug("a terminal size that is none: %r", data[:100])
 
 

@@ -10,12 +10,16 @@ Source: KEP-4006; Kubernetes API reference (`Status`).
 
 from __future__ import annotations
 
+import socket
+from typing import Any
+
 import msgspec
 
 __all__ = [
     "CLOSE",
     "ENDPOINT_ANNOTATION",
     "ERROR",
+    "MAX_MESSAGE",
     "PROTOCOLS",
     "RESIZE",
     "STDERR",
@@ -26,6 +30,7 @@ __all__ = [
     "encode_endpoint",
     "exit_status",
     "failure",
+    "keep_alive",
 ]
 
 PROTOCOLS = ("v5.channel.k8s.io", "v4.channel.k8s.io")
@@ -33,6 +38,8 @@ PROTOCOLS = ("v5.channel.k8s.io", "v4.channel.k8s.io")
 
 STDIN, STDOUT, STDERR, ERROR, RESIZE = range(5)
 CLOSE = 255
+MAX_MESSAGE = 32 << 20
+"""Bytes of one message, as Kubernetes takes them: a client may send its whole input at once."""
 ENDPOINT_ANNOTATION = "bayplan.io/agent-endpoint"
 
 _FAILURE: dict[str, object] = {"metadata": {}, "status": "Failure"}
@@ -78,6 +85,19 @@ def failure(text: str) -> bytes:
     message = f"Internal error occurred: {text}"
     details = {"causes": [{"message": text}]}
     return _message({**_FAILURE, "message": message, "reason": "InternalError", "details": details, "code": 500})
+
+
+def keep_alive(connection: Any) -> None:
+    """Has the kernel find out, within a minute, that the other side of a socket (None: there is none) has vanished.
+
+    Pings of the WebSocket would not do: who does not read, because a command or a pager takes its time, answers none of them.
+    """
+    if connection is None:
+        return
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3)):
+        if hasattr(socket, option):
+            connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
 
 
 def _message(status: dict[str, object]) -> bytes:

@@ -26,6 +26,7 @@ _PROGRAM = (
     "main(int(sys.argv[2]), int(sys.argv[3]))"
 )
 _END_SECONDS = 2.0
+_MAX_SIZE = 0xFFFF
 
 
 class Execution:
@@ -46,10 +47,24 @@ class Execution:
         self._report = report
         self._terminal = -1
         self._transports: list[asyncio.BaseTransport] = []
+        self.ended.add_done_callback(lambda _: self.abandon())  # nobody reads the pipe any more
 
     @classmethod
     async def start(cls, spec: dict[str, Any], *, tty: bool, stdin: bool) -> Execution:
-        """Starts the command of ``spec``. Raises :class:`RuntimeFailure` when it cannot be executed."""
+        """Starts the command of ``spec``. Raises :class:`RuntimeFailure` when it cannot be executed.
+
+        A caller that is cancelled waits for the start all the same (it is short) and leaves nothing behind.
+        """
+        starting = asyncio.create_task(cls._start(spec, tty=tty, stdin=stdin))
+        try:
+            return await asyncio.shield(starting)
+        except asyncio.CancelledError:
+            with contextlib.suppress(RuntimeFailure):
+                await (await starting).close()
+            raise
+
+    @classmethod
+    async def _start(cls, spec: dict[str, Any], *, tty: bool, stdin: bool) -> Execution:
         wanted, control = os.pipe2(os.O_CLOEXEC)
         reported, report = os.pipe2(os.O_CLOEXEC)
         if tty:
@@ -124,7 +139,8 @@ class Execution:
         return int(answer.get("exitCode", UNKNOWN_EXIT_CODE))
 
     def resize(self, width: int, height: int) -> None:
-        """The size of the terminal has changed."""
+        """The size of the terminal has changed; what no terminal can have becomes the nearest that one can."""
+        width, height = (min(max(each, 0), _MAX_SIZE) for each in (width, height))
         if self._terminal >= 0:
             with contextlib.suppress(OSError):
                 fcntl.ioctl(self._terminal, termios.TIOCSWINSZ, struct.pack("HHHH", height, width, 0, 0))
@@ -170,7 +186,8 @@ def exec_request(
 ) -> dict[str, Any]:
     """What the shim is told; ``run`` is the request of the container's run."""
     return {
-        **{key: run[key] for key in ("env", "workingDir", "join", "oomScoreAdj")},
+        **{key: run[key] for key in ("workingDir", "join", "oomScoreAdj")},
+        "env": {"TERM": "xterm", **run["env"]} if tty else run["env"],  # as other runtimes set it
         "cpus": list(cpus),
         "mems": mems,
         "command": list(command),

@@ -110,6 +110,48 @@ async def test_a_terminal(runtime: ProcessRuntime) -> None:
     execution.release()
 
 
+async def test_a_terminal_has_a_type_and_a_size_that_one_can_have(runtime: ProcessRuntime) -> None:
+    script = ["sh", "-c", "echo $TERM; read line; stty size"]
+    for env, term in (({}, b"xterm"), ({"TERM": "dumb"}, b"dumb")):
+        execution = await runtime.exec(
+            await running(runtime, id=f"t-{term.decode()}", env=env), script, tty=True, stdin=True
+        )
+        assert (await execution.stdout.readline()).strip() == term
+        execution.resize(70_000, -1)
+        assert execution.stdin is not None
+        execution.stdin.write(b"\n")
+        await execution.stdout.readline()  # its echo
+        assert (await execution.stdout.readline()).strip() == b"0 65535"
+        await execution.close()
+
+
+async def test_a_command_that_has_ended_leaves_no_descriptor(runtime: ProcessRuntime) -> None:
+    id = await running(runtime)
+    await finish(await runtime.exec(id, ["true"]))
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(5):
+        execution = await runtime.exec(id, ["true"])
+        assert await finish(execution) == (0, "", "")
+        await execution.ended
+    await eventually(lambda: len(os.listdir("/proc/self/fd")) <= before)
+
+
+@pytest.mark.parametrize("tty", [False, True])
+async def test_who_goes_away_while_the_command_starts_leaves_nothing(runtime: ProcessRuntime, tty: bool) -> None:
+    id = await running(runtime)
+    await finish(await runtime.exec(id, ["true"]))
+    before, shims = len(os.listdir("/proc/self/fd")), set(descendants(os.getpid()))
+    for passes in range(12):  # each is cancelled a little later
+        starting = asyncio.create_task(runtime.exec(id, list(SLEEP), tty=tty, stdin=True))
+        for _ in range(passes):
+            await asyncio.sleep(0)
+        starting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await starting
+    await eventually(lambda: set(descendants(os.getpid())) <= shims)
+    await eventually(lambda: len(os.listdir("/proc/self/fd")) <= before)
+
+
 async def test_nobody_wants_it_any_more_and_all_of_it_is_gone(runtime: ProcessRuntime) -> None:
     id = await running(runtime)
     script = "trap '' TERM HUP; sleep 1000 & (setsid sh -c 'echo $$; sleep 1000') & wait"
