@@ -159,6 +159,17 @@ def test_the_log_of_the_run_before(cluster: Stack) -> None:
     assert before != now
 
 
+def test_logs_before_those_of_the_run_before_are_removed(cluster: Stack) -> None:
+    """A container that fails again and again does not fill the disk."""
+    marks = cluster.directory / "marks"
+    script = f"echo x >> {marks}; test $(wc -l < {marks}) = 3 && exec sleep 1000; exit 1"
+    name = pod(cluster, "thrice", script)
+    uid = cluster.kubectl.get("pod", name)["metadata"]["uid"]
+    folder = cluster.directory / "node" / "logs" / "pods" / f"default_{name}_{uid}" / "c0"
+    wait_until("the third run", lambda: (folder / "2.log").exists(), 60)
+    assert sorted(file.name for file in folder.iterdir()) == ["1.log", "2.log"]
+
+
 def test_what_has_no_log(cluster: Stack, shell: str) -> None:
     def refusal(*args: str) -> str:
         done = cluster.kubectl.run(*args, check=False)

@@ -283,6 +283,17 @@ class Agent:
             return None
         return self.options.log_directory / f"{pod.metadata.namespace}_{pod.metadata.name}_{pod.metadata.uid}"
 
+    def forget_logs(self, pod: Pod, container: str, restart_count: int) -> None:
+        """Before a run begins: remove the logs of all but the one before it, which `kubectl logs --previous` shows. May block."""
+        folder = self._log_folder(pod)
+        if folder is None or not (folder / container).is_dir():
+            return
+        numbered = [(int(n), f) for f in (folder / container).iterdir() if (n := f.name.partition(".")[0]).isdigit()]
+        before = max((number for number, _ in numbered if number < restart_count), default=0)
+        for number, file in numbered:
+            if number < before:
+                file.unlink(missing_ok=True)
+
     def _sweep_logs(self, uids: Iterable[str]) -> None:
         """Remove the logs of pods that are gone: they went while no agent was there to see it."""
         kept = set(uids)

@@ -223,6 +223,7 @@ class PodRunner:
         try:
             if restart_count:
                 await agent.runtime.remove(run_id(self.uid, name, restart_count - 1))
+                await asyncio.to_thread(agent.forget_logs, self.pod, name, restart_count)
             spec = await self._spec(name, restart_count)
             # Shared containers must be off the CPUs before somebody gets them for himself.
             await agent.follow_shared_pool()
