@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import bayplan
 from bayplan.api.gates import FeatureGates
@@ -176,8 +177,11 @@ class APIServer:
         self.metrics.observe(trace.verb, trace.group, trace.resource, response.status, seconds)
         if self.audit is not None:
             agent = headers.get("User-Agent") or ""
+            what = (
+                f"{path}?{urlencode(list(query.items()))}" if trace.verb == "connect" else path
+            )  # the command is in it
             self.audit.record(
-                rfc3339(self._clock()), trace.user, trace.as_user, trace.verb, path, response.status, seconds, agent
+                rfc3339(self._clock()), trace.user, trace.as_user, trace.verb, what, response.status, seconds, agent
             )
         return response
 
@@ -219,10 +223,10 @@ class APIServer:
         if method == "GET" and query.get("watch") in TRUE and not target.subresource:
             verb = "watch"
         kind = target.resource.kind
-        trace.verb, trace.group, trace.resource = verb, kind.group, kind.plural
+        remote = target.subresource in REMOTE
+        trace.verb, trace.group, trace.resource = "connect" if remote else verb, kind.group, kind.plural
         self._check(user, verb, target, query)
-        if target.subresource in REMOTE:
-            trace.verb = "connect"
+        if remote:
             self._check(user, "create", target, query)  # a WebSocket begins with a GET, but is no reading
         call = Call(target, method, verb, query, headers, body, user)
         if method != "GET":

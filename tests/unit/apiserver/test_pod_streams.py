@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from multidict import MultiDict
 
 from bayplan.api.gates import FeatureGates
+from bayplan.apiserver.audit import AuditLog
 from bayplan.apiserver.authentication import MASTERS
 from bayplan.apiserver.server import APIServer
 from bayplan.components.certificates import Authority, self_signed
@@ -179,3 +182,20 @@ async def test_reading_is_not_enough_to_run(admin: Caller) -> None:
     user = Caller(admin.api, "u")
     document = await user.refused(403, "GET", f"{path}/exec", query={"command": "ls", **OUTPUT}, **WEBSOCKET)
     assert 'cannot create resource "pods/exec"' in document["message"]
+
+
+async def test_the_audit_log_says_which_command_was_asked_for(admin: Caller) -> None:
+    path = await pod(admin, "p")
+    written: list[bytes] = []
+    admin.api.audit = AuditLog(written.append)
+    reader = Caller(admin.api, "u")
+    for user, code in ((admin, 400), (reader, 403)):
+        query = MultiDict([("command", "ls"), ("command", "-l /"), ("container", "c"), ("stdout", "true")])
+        await user.refused(code, "GET", f"{path}/exec", query=query, **WEBSOCKET)
+    admin.api.audit.flush()
+    lines = [json.loads(line) for line in b"".join(written).splitlines()]
+    assert {line["path"] for line in lines} == {f"{path}/exec?command=ls&command=-l+%2F&container=c&stdout=true"}
+    assert [(line["user"], line["verb"], line["code"]) for line in lines] == [
+        ("admin", "connect", 400),
+        ("u", "connect", 403),
+    ]
