@@ -157,15 +157,8 @@ class _Reader:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._files: list[BinaryIO] = []
+        self._files = self._there()
         """What is still to be read, oldest first; the last one is the newest there is."""
-        for each in (path, path.with_name(path.name + ".1")):  # in this order nothing is missed if it is moved now
-            with contextlib.suppress(FileNotFoundError):
-                file = each.open("rb")
-                if self._files and _same(file, self._files[0]):
-                    file.close()
-                else:
-                    self._files.insert(0, file)
         self._rest = b""
 
     def at_end(self) -> None:
@@ -198,17 +191,27 @@ class _Reader:
             elif not self._newer():
                 return b""
 
+    def _there(self) -> list[BinaryIO]:
+        """The files there are, oldest first."""
+        found: list[BinaryIO] = []
+        # In this order nothing is missed if it is moved now.
+        for each in (self._path, self._path.with_name(self._path.name + ".1")):
+            with contextlib.suppress(FileNotFoundError):
+                file = each.open("rb")
+                if found and _same(file, found[0]):
+                    file.close()
+                else:
+                    found.insert(0, file)
+        return found
+
     def _newer(self) -> bool:
-        """Whether the log goes on in a file that is not open yet."""
-        try:
-            found = self._path.open("rb")
-        except FileNotFoundError:
-            return False
-        if self._files and _same(found, self._files[0]):
-            found.close()
-            return False
-        self._files.append(found)
-        return True
+        """Whether the log goes on in files that are not open yet. It may have been moved twice since one was read."""
+        found = self._there()
+        known = next((at for at, file in enumerate(found) if self._files and _same(file, self._files[0])), -1)
+        for file in found[: known + 1]:
+            file.close()
+        self._files += found[known + 1 :]
+        return known + 1 < len(found)
 
     def close(self) -> None:
         for file in self._files:

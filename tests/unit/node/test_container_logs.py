@@ -115,6 +115,18 @@ async def test_following_ends_with_the_container_and_misses_nothing(log: Path) -
     assert seen == b"one\ntwo\npartial\n\nfive\nsix\nseven\neight\n"
 
 
+async def test_a_log_that_is_moved_twice_while_it_is_followed_is_whole(log: Path) -> None:
+    """A slow reader is one file behind: what it reads has gone, the next one has been moved already."""
+    seen = b""
+    blocks = output(log, LogOptions(follow=True), lambda: b"six" not in seen)
+    async for block in blocks:
+        if not seen:
+            moved(log, line(5, "five"))
+            moved(log, line(6, "six"))
+        seen += block
+    assert seen == b"one\ntwo\npartial\n\nfive\nsix\n"
+
+
 async def test_attaching_begins_at_the_end(log: Path) -> None:
     async for _ in follow(log, LogOptions(), ended, from_end=True):
         raise AssertionError("nothing was written since")
