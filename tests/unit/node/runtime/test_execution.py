@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -19,17 +18,6 @@ from bayplan.node.runtime.processes import descendants
 from tests.unit.node.runtime.test_process import ALL, FIRST, LAST, eventually, spec
 
 SLEEP = ("sleep", "1000")
-
-
-@pytest.fixture(params=[True, False], ids=["cgroups", "affinity-only"])
-async def runtime(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[ProcessRuntime]:
-    made = ProcessRuntime(tmp_path / "runs", scope=f"exec-{os.getpid()}", cgroups=request.param)
-    await made.recover()
-    yield made
-    for run in made.runs():
-        await made.stop(run.id, 0)
-        await made.remove(run.id)
-    await made.close()
 
 
 async def running(runtime: ProcessRuntime, **changes: object) -> str:

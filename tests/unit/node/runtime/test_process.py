@@ -8,7 +8,7 @@ import os
 import re
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -22,17 +22,6 @@ from bayplan.node.runtime.processes import descendants, is_same, signal_process
 CPUS = sorted(os.sched_getaffinity(0))
 FIRST, LAST, ALL = 1 << CPUS[0], 1 << CPUS[-1], from_ids(CPUS)
 LOG_ENTRY = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{9}Z (stdout|stderr) ([FP]) (.*)")
-
-
-@pytest.fixture(params=[True, False], ids=["cgroups", "affinity-only"])
-async def runtime(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[ProcessRuntime]:
-    made = ProcessRuntime(tmp_path / "runs", scope=f"unit-{os.getpid()}", cgroups=request.param)
-    await made.recover()
-    yield made
-    for run in made.runs():
-        await made.stop(run.id, 0)
-        await made.remove(run.id)
-    await made.close()
 
 
 def spec(*command: str, run_id: str = "r", **changes: object) -> ContainerSpec:
