@@ -40,7 +40,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
         found.component("agent", "--root-dir", str(found.directory / "node"), "--node-name", NODE)
         wait_until("the node", lambda: found.kubectl.run("get", "node", NODE, check=False).returncode == 0)
         yield found
-        found.kubectl.run("delete", "pods", "--all", "--grace-period=0", "--force", "--timeout=40s", check=False)
+        found.kubectl.run("delete", "pods", "--all", "--grace-period=1", "--timeout=40s", check=False)
         wait_until("all pods gone", lambda: not found.kubectl.get("pods")["items"])
         found.close()
 
