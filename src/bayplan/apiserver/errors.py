@@ -118,22 +118,23 @@ def forbidden(kind: Kind, name: str, message: str, causes: Sequence[dict[str, st
 
 def invalid(kind: Kind, name: str, causes: Sequence[tuple[str, str, str]]) -> StatusError:
     """422 Invalid. `causes` are (field, reason, message)."""
+    return _invalid(kind.kind, kind.group, name, causes)
+
+
+def invalid_options(
+    kind: str, causes: Sequence[tuple[str, str, str]], *, group: str = "meta.k8s.io", name: str = ""
+) -> StatusError:
+    """422 for parameters of a request; `kind` is CreateOptions, ListOptions, PodLogOptions, ..."""
+    return _invalid(kind, group, name, causes)
+
+
+def _invalid(kind: str, group: str, name: str, causes: Sequence[tuple[str, str, str]]) -> StatusError:
     texts = [f"{field}: {message}" for field, _, message in causes]
     text = texts[0] if len(texts) == 1 else "[" + ", ".join(texts) + "]"
-    title = f"{kind.kind}.{kind.group}" if kind.group else kind.kind
-    details = _details(kind, name)
-    details["kind"] = kind.kind
+    details: dict[str, Any] = {key: value for key, value in (("name", name), ("group", group)) if value}
+    details["kind"] = kind
     details["causes"] = [{"reason": reason, "message": message, "field": field} for field, reason, message in causes]
-    return StatusError(422, "Invalid", f'{title} "{name}" is invalid: {text}', details)
-
-
-def invalid_options(kind: str, causes: Sequence[tuple[str, str, str]]) -> StatusError:
-    """422 for parameters of a request; `kind` is CreateOptions, UpdateOptions, PatchOptions or DeleteOptions."""
-    texts = [f"{field}: {message}" for field, _, message in causes]
-    text = texts[0] if len(texts) == 1 else "[" + ", ".join(texts) + "]"
-    found = [{"reason": reason, "message": message, "field": field} for field, reason, message in causes]
-    details = {"group": "meta.k8s.io", "kind": kind, "causes": found}
-    return StatusError(422, "Invalid", f'{kind}.meta.k8s.io "" is invalid: {text}', details)
+    return StatusError(422, "Invalid", f'{kind}{"." if group else ""}{group} "{name}" is invalid: {text}', details)
 
 
 def method_not_allowed() -> StatusError:

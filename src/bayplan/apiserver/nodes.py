@@ -7,10 +7,11 @@ shows its own client certificate. Names and addresses are a node's to choose, so
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import socket
 import ssl
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -44,36 +45,26 @@ class NodeConnections:
 
     async def get(self, endpoint: Endpoint, path: str, parameters: Parameters) -> aiohttp.ClientResponse:
         """The head of the answer; the caller reads the body and releases it. Raises :class:`StatusError`."""
-        from aiohttp import ClientError
-
-        try:
-            async with asyncio.timeout(ANSWER_SECONDS):
-                return await self._opened().get(
-                    _url(endpoint, path),
-                    params=parameters,
-                    ssl=self._context(endpoint.certificate),
-                    allow_redirects=False,
-                )
-        except (ClientError, OSError) as error:  # TimeoutError is an OSError
-            raise _unreachable(endpoint, error) from None
+        async with _dialing(endpoint):
+            return await self._opened().get(
+                _url(endpoint, path),
+                params=parameters,
+                ssl=self._context(endpoint.certificate),
+                allow_redirects=False,
+            )
 
     async def websocket(
         self, endpoint: Endpoint, path: str, parameters: Parameters, protocol: str
     ) -> aiohttp.ClientWebSocketResponse:
         """An open WebSocket; the caller closes it. Raises :class:`StatusError`."""
-        from aiohttp import ClientError
-
-        try:
-            async with asyncio.timeout(ANSWER_SECONDS):
-                return await self._opened().ws_connect(
-                    _url(endpoint, path),
-                    params=parameters,
-                    protocols=(protocol,),
-                    ssl=self._context(endpoint.certificate),
-                    max_msg_size=MAX_MESSAGE,
-                )
-        except (ClientError, OSError) as error:
-            raise _unreachable(endpoint, error) from None
+        async with _dialing(endpoint):
+            return await self._opened().ws_connect(
+                _url(endpoint, path),
+                params=parameters,
+                protocols=(protocol,),
+                ssl=self._context(endpoint.certificate),
+                max_msg_size=MAX_MESSAGE,
+            )
 
     def _opened(self) -> aiohttp.ClientSession:
         if self._session is None:
@@ -102,6 +93,18 @@ class NodeConnections:
         if self._session is not None:
             await self._session.close()
             self._session = None
+
+
+@contextlib.asynccontextmanager
+async def _dialing(endpoint: Endpoint) -> AsyncIterator[None]:
+    """For as long as an answer may take; a node that cannot be reached is a :class:`StatusError`."""
+    from aiohttp import ClientError
+
+    try:
+        async with asyncio.timeout(ANSWER_SECONDS):
+            yield
+    except (ClientError, OSError) as error:  # TimeoutError is an OSError
+        raise _unreachable(endpoint, error) from None
 
 
 def _socket(address: AddrInfoType) -> socket.socket:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from bayplan.api.times import format_time
 from bayplan.apiserver.authentication import API_AUDIENCES, AUTHENTICATED, NODE_NAME_EXTRA, UserInfo
 from bayplan.apiserver.encoding import decode_value
 from bayplan.storage.contract import Store
@@ -75,8 +76,7 @@ class TokenSigner:
         text = _encode({"alg": "ES256", "typ": "JWT"}) + b"." + _encode(claims)
         r, s = decode_dss_signature(self._private_key().sign(text, ECDSA(SHA256())))
         signature = _base64(r.to_bytes(32, "big") + s.to_bytes(32, "big"))
-        stamp = datetime.fromtimestamp(expires, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        return (text + b"." + signature).decode(), stamp
+        return (text + b"." + signature).decode(), format_time(expires)
 
     def user(self, token: str, audiences: Collection[str] = API_AUDIENCES) -> tuple[UserInfo, list[str]] | None:
         """The service account that a token speaks for, and which of the audiences it is for.

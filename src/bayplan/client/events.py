@@ -19,13 +19,13 @@ import logging
 import time
 from collections import OrderedDict
 from collections.abc import Callable
-from datetime import UTC, datetime
 from typing import Any, Literal
 
 import msgspec
 
 from bayplan.api.core import Event, EventSource, ObjectReference
 from bayplan.api.meta import ObjectMeta
+from bayplan.api.times import format_micro_time, format_time
 from bayplan.client.api import Client
 from bayplan.client.errors import ApiError, ClientError
 from bayplan.client.transport import kind_of
@@ -201,7 +201,7 @@ class EventRecorder:
                 return
         stored = await self._create(ref, event_type, reason, message, action, related, at)
         metadata: Any = stored.metadata
-        self._seen[key] = _Seen(metadata.namespace or "", metadata.name or "", 1, _time(at), at)
+        self._seen[key] = _Seen(metadata.namespace or "", metadata.name or "", 1, format_time(at), at)
         _trim(self._seen)
 
     def _allowed(self, source: tuple[str, ...], at: float) -> bool:
@@ -233,9 +233,9 @@ class EventRecorder:
         count = seen.count + 1
         patch: dict[str, Any]
         if self._style == "series":
-            patch = {"series": {"count": count, "lastObservedTime": _micro(at)}}
+            patch = {"series": {"count": count, "lastObservedTime": format_micro_time(at)}}
         else:
-            patch = {"count": count, "lastTimestamp": _time(at)}
+            patch = {"count": count, "lastTimestamp": format_time(at)}
             if combined:
                 patch["message"] = combined
         try:
@@ -270,12 +270,12 @@ class EventRecorder:
             related=related,
         )
         if self._style == "series":
-            event.event_time = _micro(at)
+            event.event_time = format_micro_time(at)
             event.action = action or reason
             event.reporting_component = self.component
             event.reporting_instance = self._instance
         else:
-            event.first_timestamp = event.last_timestamp = _time(at)
+            event.first_timestamp = event.last_timestamp = format_time(at)
             event.count = 1
             event.source = EventSource(component=self.component, host=None)
             event.reporting_component = self.component
@@ -287,11 +287,3 @@ class EventRecorder:
 def _trim(table: OrderedDict[Any, Any]) -> None:
     while len(table) > _REMEMBERED:
         table.popitem(last=False)
-
-
-def _time(at: float) -> str:
-    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def _micro(at: float) -> str:
-    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

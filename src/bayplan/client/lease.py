@@ -11,12 +11,12 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable
-from datetime import UTC, datetime
 
 import msgspec
 
 from bayplan.api.coordination import Lease, LeaseSpec
 from bayplan.api.meta import ObjectMeta
+from bayplan.api.times import format_micro_time
 from bayplan.client.api import Client
 from bayplan.client.errors import ApiError, ClientError
 
@@ -114,7 +114,7 @@ class LeaderElector:
         return self.is_leader
 
     async def _round(self) -> bool:
-        now = _micro(self._wall())
+        now = format_micro_time(self._wall())
         mine = LeaseSpec(
             holder_identity=self.identity,
             lease_duration_seconds=int(self._lease_duration),
@@ -158,7 +158,7 @@ class LeaderElector:
             log.info("lease %s/%s was not given back: %s", self._namespace, self.name, str(error) or "no answer")
 
     async def _give_back(self) -> None:
-        now = _micro(self._wall())
+        now = format_micro_time(self._wall())
         lease = await self._client.get(Lease, self.name, self._namespace)
         if lease.spec is None or lease.spec.holder_identity != self.identity:
             return
@@ -170,7 +170,3 @@ class LeaderElector:
             lease_transitions=lease.spec.lease_transitions,
         )
         await self._client.update(lease)
-
-
-def _micro(at: float) -> str:
-    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

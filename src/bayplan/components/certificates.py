@@ -19,6 +19,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bayplan.apiserver.authentication import MASTERS
+
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 
@@ -104,9 +106,7 @@ class Authority:
 
     def node_client(self) -> tuple[Path, Path]:
         """Certificate and key with which this server asks agents for logs and commands."""
-        return self._leaf(
-            "apiserver-kubelet-client", "kube-apiserver-kubelet-client", ["system:masters"], [], server=False
-        )
+        return self._leaf("apiserver-kubelet-client", "kube-apiserver-kubelet-client", [MASTERS], [], server=False)
 
     def token_key(self) -> EllipticCurvePrivateKey:
         """The key that signs service account tokens."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter as Tally
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Final, Generic, TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
@@ -136,20 +136,18 @@ class ControllerMetrics:
         self.pod_deletions = self._counter(
             "device_taint_eviction_controller_pod_deletions_total", "Pods evicted because of a device taint."
         )
-        self.pod_deletion_duration = Histogram(
+        self.pod_deletion_duration = self._histogram(
             "device_taint_eviction_controller_pod_deletion_duration_seconds",
             "Seconds from the time the pod had to go to its deletion.",
-            buckets=_DELETION,
-            registry=self.registry,
+            _DELETION,
         )
         self.node_pod_deletions = self._counter(
             "taint_eviction_controller_pod_deletions_total", "Pods evicted because of a taint of their node."
         )
-        self.node_pod_deletion_duration = Histogram(
+        self.node_pod_deletion_duration = self._histogram(
             "taint_eviction_controller_pod_deletion_duration_seconds",
             "Seconds from the time the pod had to go to its deletion.",
-            buckets=_DELETION,
-            registry=self.registry,
+            _DELETION,
         )
         self.pool_requests = self._counter(
             "resourcepoolstatusrequest_controller_requests_processed_total",
@@ -161,32 +159,24 @@ class ControllerMetrics:
             "ResourcePoolStatusRequests that could not be answered.",
             "driver_name",
         )
-        self.pool_duration = Histogram(
+        self.pool_duration = self._histogram(
             "resourcepoolstatusrequest_controller_request_processing_duration_seconds",
             "Seconds to calculate and write an answer.",
-            ["driver_name"],
-            buckets=_PROCESSING,
-            registry=self.registry,
+            _PROCESSING,
+            "driver_name",
         )
         self._adds = self._counter("workqueue_adds_total", "Keys put into a queue.", "name")
         self._retries = self._counter("workqueue_retries_total", "Keys that are tried again.", "name")
-        self._waiting = Histogram(
-            "workqueue_queue_duration_seconds",
-            "Seconds a key waits before it is worked on.",
-            ["name"],
-            buckets=_QUEUE,
-            registry=self.registry,
+        self._waiting = self._histogram(
+            "workqueue_queue_duration_seconds", "Seconds a key waits before it is worked on.", _QUEUE, "name"
         )
-        self._working = Histogram(
-            "workqueue_work_duration_seconds",
-            "Seconds of work on a key.",
-            ["name"],
-            buckets=_QUEUE,
-            registry=self.registry,
-        )
+        self._working = self._histogram("workqueue_work_duration_seconds", "Seconds of work on a key.", _QUEUE, "name")
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
         return Counter(name, text, labels, registry=self.registry)
+
+    def _histogram(self, name: str, text: str, buckets: Sequence[float], *labels: str) -> Histogram:
+        return Histogram(name, text, labels, buckets=buckets, registry=self.registry)
 
     def watch_claims(self, claims: Callable[[], Iterable[ResourceClaim]]) -> None:
         """Count these claims whenever somebody asks."""

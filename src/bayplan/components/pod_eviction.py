@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-
 from bayplan.api.core import Pod
+from bayplan.api.times import format_time
 from bayplan.client.api import STRATEGIC_PATCH
 from bayplan.client.errors import ApiError
 from bayplan.client.transport import TransportClient
@@ -16,7 +15,7 @@ async def evict(client: TransportClient, pod: Pod, reason: str, message: str, no
     """Delete the pod with its own grace period; False if it was gone already. ``now``: seconds since the epoch."""
     assert pod.metadata is not None
     name, namespace, uid = pod.metadata.name or "", pod.metadata.namespace or "", pod.metadata.uid or ""
-    stamp = datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    stamp = format_time(now)
     condition = {"type": "DisruptionTarget", "status": "True", "reason": reason, "message": message}
     status = {"conditions": [{**condition, "lastTransitionTime": stamp}]}
     known = (pod.status.conditions if pod.status is not None else None) or ()

@@ -18,13 +18,13 @@ import logging
 import time
 import weakref
 from collections.abc import Callable, Iterable, Sequence
-from datetime import UTC, datetime
 from typing import Any, Final
 
 import msgspec
 
 from bayplan.api.core import NodeAllocatableResourceClaimStatus, Pod
 from bayplan.api.resource import AllocationResult, ResourceClaim, ResourceClaimConsumerReference, ResourceClaimStatus
+from bayplan.api.times import format_time
 from bayplan.client.api import STRATEGIC_PATCH, Client
 from bayplan.client.errors import ApiError, ClientError, ConnectionFailed
 from bayplan.components.scheduler_metrics import SchedulerMetrics
@@ -164,7 +164,7 @@ class Binder:
             reserved.append(plan.consumer)
         allocation = status.allocation
         if allocation is None and plan.allocation is not None:
-            allocation = msgspec.structs.replace(plan.allocation, allocation_timestamp=_seconds(self._wall()))
+            allocation = msgspec.structs.replace(plan.allocation, allocation_timestamp=format_time(self._wall()))
         changed = msgspec.structs.replace(status, allocation=allocation, reserved_for=reserved)
         return msgspec.structs.replace(claim, status=changed)
 
@@ -384,7 +384,3 @@ def _request_names(claim: ResourceClaim) -> list[tuple[str, str, int]]:
 def _patch(info: PodInfo, status: dict[str, Any]) -> dict[str, Any]:
     """A status patch that applies only to this very pod, not to a later one of the same name."""
     return {"metadata": {"uid": info.uid}, "status": status}
-
-
-def _seconds(at: float) -> str:
-    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
 from typing import Any, Final
 
 from bayplan.api.core import ObjectReference, Pod
 from bayplan.api.scheduling import PodGroup
+from bayplan.api.times import format_time
 from bayplan.client.api import STRATEGIC_PATCH, Client
 from bayplan.client.errors import ApiError, ClientError
 from bayplan.client.events import EventRecorder
@@ -101,7 +101,7 @@ class Reporter:
         old = next((c for c in conditions if c.type == GROUP_CONDITION), None)
         if old is not None and (old.status, old.reason, old.message or "") == (status, reason, message):
             return
-        changed = old.last_transition_time if old is not None and old.status == status else _seconds(self._wall())
+        changed = old.last_transition_time if old is not None and old.status == status else format_time(self._wall())
         condition = {
             "type": GROUP_CONDITION,
             "status": status,
@@ -135,7 +135,7 @@ def _condition(info: PodInfo, kind: str, status: str, reason: str, message: str,
     old = next((c for c in known if c.type == kind), None)
     if old is not None and (old.status, old.reason, old.message) == (status, reason, message):
         return None
-    changed = old.last_transition_time if old is not None and old.status == status else _seconds(at)
+    changed = old.last_transition_time if old is not None and old.status == status else format_time(at)
     condition: dict[str, Any] = {
         "type": kind,
         "status": status,
@@ -148,7 +148,3 @@ def _condition(info: PodInfo, kind: str, status: str, reason: str, message: str,
     if generation:
         condition["observedGeneration"] = generation
     return condition
-
-
-def _seconds(at: float) -> str:
-    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from bayplan.api.core import Container, ContainerStateTerminated, Pod, PodStatus
+from bayplan.api.times import parse_time
 from bayplan.node import messages as m
 from bayplan.node.restart import Backoff, BackoffPolicy, is_sidecar
-from bayplan.node.times import parse_time
 
 LOST_EXIT_CODE = 137
 LOST_REASON = "ContainerStatusUnknown"

@@ -27,11 +27,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from bayplan.api.core import Pod, PodStatus
+from bayplan.api.times import parse_time
 from bayplan.node import messages as m
 from bayplan.node.container_life import ContainerLife, Run, adopt, containers_of, recall
 from bayplan.node.pod_status import PodFacts, build_status, is_initialized
 from bayplan.node.restart import BackoffPolicy, restarts
-from bayplan.node.times import parse_time
 
 RETRY_FIRST = 1.0
 RETRY_LONGEST = 10.0

@@ -19,9 +19,9 @@ import msgspec
 from bayplan.api.coordination import Lease, LeaseSpec
 from bayplan.api.core import Namespace
 from bayplan.api.meta import ObjectMeta, OwnerReference
+from bayplan.api.times import format_micro_time, parse_time
 from bayplan.client.api import MERGE_PATCH, Client
 from bayplan.client.errors import ApiError
-from bayplan.node.times import format_micro_time, parse_time
 
 __all__ = ["AGENT_ANNOTATION", "LEASE_NAMESPACE", "NodeInUse", "NodeLease"]
 

@@ -27,8 +27,8 @@ from bayplan.api.cpuset import parse as parse_cpuset
 from bayplan.api.gates import FeatureGates
 from bayplan.api.meta import ObjectMeta
 from bayplan.api.quantity import Quantity, QuantityError
+from bayplan.api.times import format_time
 from bayplan.machine.topology import Machine
-from bayplan.node.times import format_time
 from bayplan.wire.remote_command import ENDPOINT_ANNOTATION, Endpoint, encode_endpoint
 
 __all__ = ["HostFacts", "build_node", "capacity_of", "declared_features", "node_resources"]

@@ -9,7 +9,7 @@ Source: Kubernetes documentation "Pod Lifecycle"; KEP-3085 (PodReadyToStartConta
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from bayplan.api.core import (
@@ -25,9 +25,9 @@ from bayplan.api.core import (
     PodStatus,
     ResourceRequirements,
 )
+from bayplan.api.times import format_time
 from bayplan.node.container_life import ContainerLife, Run
 from bayplan.node.messages import Exited, Rejected
-from bayplan.node.times import format_time
 
 READY_TO_START = "PodReadyToStartContainers"
 INITIALIZED = "Initialized"
@@ -73,13 +73,18 @@ def build_status(
             status.pod_ip = facts.host_ip
             status.pod_ips = [PodIP(ip=facts.host_ip)]
     initialized = is_initialized(lives)
-    waiting = "PodInitializing" if any(life.kind != "app" for life in lives) else "ContainerCreating"
+    waiting = waiting_reason(lives)
     init = [container_status(life, waiting, facts.runtime) for life in lives if life.kind != "app"]
     apps = [container_status(life, waiting, facts.runtime) for life in lives if life.kind == "app"]
     status.init_container_statuses = init or None
     status.container_statuses = apps or None
     status.conditions = _conditions(pod, lives, facts, initialized, previous, now)
     return status
+
+
+def waiting_reason(lives: Iterable[ContainerLife]) -> str:
+    """The reason given for a container of the pod before its first start."""
+    return "PodInitializing" if any(life.kind != "app" for life in lives) else "ContainerCreating"
 
 
 def is_initialized(lives: Sequence[ContainerLife]) -> bool:

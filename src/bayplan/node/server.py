@@ -20,7 +20,7 @@ from aiohttp import WSMsgType, web
 
 from bayplan.node.container_life import Run
 from bayplan.node.container_logs import LogError, LogOptions, follow, log_id, output
-from bayplan.node.pod_status import container_status
+from bayplan.node.pod_status import container_status, waiting_reason
 from bayplan.node.runtime.contract import RuntimeFailure, UnknownRun
 from bayplan.wire import remote_command as rc
 
@@ -83,8 +83,7 @@ class NodeServer:
         pod, lives = request.match_info["pod"], runner.machine.containers
         try:
             options = LogOptions.of(request.query, agent.clock())
-            waiting = "PodInitializing" if any(one.kind != "app" for one in lives.values()) else "ContainerCreating"
-            status = container_status(lives[container], waiting, agent.runtime.name)
+            status = container_status(lives[container], waiting_reason(lives.values()), agent.runtime.name)
             id = log_id(pod, container, status, request.query.get("previous") == "true")
         except (LogError, ValueError) as error:
             raise web.HTTPBadRequest(text=str(error)) from None
