@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 from bayplan.apiserver.call import Call
 from bayplan.apiserver.encoding import decode_value
-from bayplan.apiserver.errors import StatusError, bad_request, not_found
+from bayplan.apiserver.errors import StatusError, bad_request, invalid_options, not_found
 from bayplan.apiserver.nodes import NodeConnections
 from bayplan.apiserver.response import Response
 from bayplan.apiserver.served import Served
@@ -69,7 +69,7 @@ class PodStreams:
         pod = await self._object("pods", call.target.namespace, call.target.name)
         if what == "exec" and not call.values("command"):
             raise bad_request("you must specify a command")
-        if not any(query.get(name) == "true" for name in STREAMS[:3]):
+        if not any(call.flag(name) for name in STREAMS[:3]):
             raise bad_request("you must specify at least one of stdin, stdout, stderr")
         container = _container(pod, query.get("container") or "")
         phase = (pod.get("status") or {}).get("phase")
@@ -85,7 +85,7 @@ class PodStreams:
             (await self._nodes.get(endpoint, "/healthz", ())).close()
             raise bad_request(f"this server speaks WebSocket ({', '.join(PROTOCOLS)}) and no SPDY")
         protocol = _protocol(call)
-        parameters = [(name, "true") for name in STREAMS if query.get(name) in ("true", "1")]
+        parameters = [(name, "true") for name in STREAMS if call.flag(name)]
         parameters += [("command", part) for part in call.values("command")]
         socket = await self._nodes.websocket(endpoint, _path(what, pod, container), parameters, protocol)
         return Response(101, tunnel=Tunnel(socket, protocol))
@@ -178,19 +178,8 @@ def _log_parameters(call: Call) -> list[tuple[str, str]]:
         causes.append(("tailLines", "FieldValueForbidden", text))
     found.append(("stream", stream))
     if causes:
-        raise _invalid_options(call.target.name, causes)
+        raise invalid_options("PodLogOptions", causes, group="", name=call.target.name)
     return found
-
-
-def _invalid_options(name: str, causes: list[tuple[str, str, str]]) -> StatusError:
-    texts = [f"{field}: {message}" for field, _, message in causes]
-    text = texts[0] if len(texts) == 1 else "[" + ", ".join(texts) + "]"
-    details = {
-        "name": name,
-        "kind": "PodLogOptions",
-        "causes": [{"reason": reason, "message": message, "field": field} for field, reason, message in causes],
-    }
-    return StatusError(422, "Invalid", f'PodLogOptions "{name}" is invalid: {text}', details)
 
 
 async def _body(answer: aiohttp.ClientResponse) -> AsyncIterator[bytes]:

@@ -127,6 +127,7 @@ async def test_commands_that_are_refused_at_once(admin: Caller) -> None:
     assert await message(OUTPUT, **WEBSOCKET) == "you must specify a command"
     assert await message({"command": "ls"}, **WEBSOCKET) == "you must specify at least one of stdin, stdout, stderr"
     assert await message(ls) == "Upgrade request required"
+    assert await message({"command": "ls", "stdout": "1"}) == "Upgrade request required"  # true, as Go reads it
     assert "v4.channel.k8s.io" in await message(ls, Upgrade="websocket", Sec_WebSocket_Protocol="channel.k8s.io")
     await admin.good(
         "PATCH", f"{path}/status", {"status": {"phase": "Failed"}}, Content_Type="application/merge-patch+json"
